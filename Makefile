@@ -36,10 +36,10 @@ endif
 
 # Laws of the engines, of the ledger and of quotas, with three times the examples of `make test`.
 LAWS = tests/engine tests/rooms/billing tests/concurrency -m "law or oracle"
-test-long: setup ## Faults at full length, which `make test` leaves out, and laws with all their examples: the better part of an hour
+test-long: setup ## What `make test` leaves out: faults at full length, laws with all their examples, what needs Rust; the better part of an hour
 	@uv=$$(sh devtools/find_uv.sh) && UV_PYTHON_DOWNLOADS=never $$uv sync --frozen --quiet --group frameworks $(addprefix --python ,$(PYTHON))
 	@$(if $(ARGS),,ALL_EXAMPLES=1 $(TIED) $(BIN)/python -m pytest $(LAWS))
-	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults tests/journeys/test_training_goes_on.py)
+	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults tests/journeys/test_training_goes_on.py tests/simulation/test_protocol_steps.py)
 
 check: setup ## Everything in `make test` except the tests: lint, types, layers, migrations, prose, schema
 	@$(BIN)/python -m devtools.check

@@ -1,10 +1,13 @@
 """The model of the dispatch protocol (docs/explanation/the-protocol-model.md), built once into the user's cache."""
 
 import hashlib
+import json
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from devtools import wheels
 
@@ -19,6 +22,23 @@ class ModelFailed(Exception):
 def run_model(arguments: Sequence[str] = ()) -> int:
     """The exit code of the model: 0 if it keeps every promise and each mutant breaks one. It prints JSON."""
     return subprocess.run([_program(), *arguments], stdin=subprocess.DEVNULL, check=False).returncode
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The figures of a check, and what was printed of each job that the model refuses."""
+
+    figures: dict[str, Any]
+    refusals: str
+
+
+def accept(*files: Path) -> Verdict:
+    """Whether the steps in the files, which `make simulate ARGS="--history FOLDER"` writes, are steps of the model."""
+    ran = subprocess.run([_program(), "accept", *files], capture_output=True, text=True, check=False)
+    if ran.returncode not in (0, 1):
+        raise ModelFailed(ran.stderr.strip())
+    refusals, _, figures = ran.stdout.rstrip().rpartition("\n")
+    return Verdict(json.loads(figures), refusals)
 
 
 def _program() -> Path:

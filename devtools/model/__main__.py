@@ -1,4 +1,4 @@
-"""`python -m devtools.model [guard NAME | bounds NAME]`: explores the model; see `make model`."""
+"""`python -m devtools.model [guard NAME | bounds NAME | accept FILE…]`: explores the model, or checks steps of runs; see `make model`."""
 
 import sys
 

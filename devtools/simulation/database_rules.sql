@@ -15,6 +15,32 @@ END $$;
 CREATE TRIGGER simulation_claims AFTER UPDATE OF claim_token ON federation_attempt
     FOR EACH ROW WHEN (OLD.claim_token <> NEW.claim_token) EXECUTE FUNCTION simulation.note_claim();
 
+-- For the steps of the dispatch protocol (`steps.py`): what each transaction left in the rows, numbered with the changes.
+CREATE TABLE simulation.steps (
+    number bigint PRIMARY KEY DEFAULT nextval('simulation.changes_number_seq'), at timestamptz NOT NULL,
+    transaction text NOT NULL DEFAULT pg_current_xact_id()::text,
+    actor text DEFAULT current_setting('simulation.actor', true), what text NOT NULL, found jsonb NOT NULL
+);
+CREATE FUNCTION simulation.note_step() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO simulation.steps (at, what, found) VALUES (simulation.clock_timestamp(), TG_TABLE_NAME, to_jsonb(NEW));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER simulation_made AFTER INSERT ON federation_job FOR EACH ROW EXECUTE FUNCTION simulation.note_step();
+CREATE TRIGGER simulation_made AFTER INSERT ON federation_attempt FOR EACH ROW EXECUTE FUNCTION simulation.note_step();
+CREATE TRIGGER simulation_made AFTER INSERT ON federation_remoteobject FOR EACH ROW EXECUTE FUNCTION simulation.note_step();
+CREATE TRIGGER simulation_made AFTER INSERT OR UPDATE ON federation_standstill
+    FOR EACH ROW EXECUTE FUNCTION simulation.note_step();
+CREATE TRIGGER simulation_steps AFTER UPDATE OF state ON federation_job
+    FOR EACH ROW WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION simulation.note_step();
+CREATE TRIGGER simulation_steps AFTER UPDATE ON federation_attempt
+    FOR EACH ROW WHEN (OLD.state <> NEW.state OR OLD.stop_reason <> NEW.stop_reason OR OLD.claim_token <> NEW.claim_token
+                       OR (OLD.stop_requested_at IS NULL) <> (NEW.stop_requested_at IS NULL)
+                       OR (OLD.settled_at IS NULL) <> (NEW.settled_at IS NULL))
+    EXECUTE FUNCTION simulation.note_step();
+CREATE TRIGGER simulation_steps AFTER UPDATE OF uid ON federation_remoteobject
+    FOR EACH ROW WHEN (OLD.uid <> NEW.uid) EXECUTE FUNCTION simulation.note_step();
+
 CREATE SCHEMA kept;
 -- What a backup of the gateway's database contains.
 CREATE SCHEMA backup;
@@ -86,7 +112,7 @@ BEGIN
      WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
        AND relname NOT IN ('django_migrations', 'django_content_type', 'auth_permission')
        AND pg_relation_size(oid) > 0;
-    EXECUTE (SELECT 'TRUNCATE simulation.changes, ' || string_agg(format('public.%I', one), ', ') || ' CASCADE'
+    EXECUTE (SELECT 'TRUNCATE simulation.changes, simulation.steps, ' || string_agg(format('public.%I', one), ', ') || ' CASCADE'
                FROM unnest(used) AS one);
     FOREACH name IN ARRAY used LOOP
         EXECUTE format('INSERT INTO public.%1$I (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM kept.%1$I', name, simulation.columns_of(name));

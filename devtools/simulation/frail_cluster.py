@@ -1,7 +1,7 @@
 """A simulated cluster to which something happens: nodes die, pods are evicted, its control plane is put back."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,8 @@ class FrailCluster(Cluster):
 
     is_in_a_hurry = False
     """Whether programs soon end: nothing new happens while they run."""
+    on_run: Callable[[str, int], None] = staticmethod(lambda _job_uid, _more: None)
+    """Called with a Job's uid when one more of its pods runs, or one less."""
 
     def take_name(self, namespace: str, name: str) -> None:
         """A stranger makes a suspended Job of this name, in place of one of ours that has not run."""
@@ -47,6 +49,7 @@ class FrailCluster(Cluster):
         self.takers[key] = theirs.uid
         self.names_taken.add(key)
         self.tell(f"a stranger makes a Job {name}")
+        self._changed("changed", "job", theirs)
 
     def take_service_name(self, metadata: Mapping[str, Any]) -> None:
         """A stranger makes a Service of this name, if there is none."""
@@ -84,7 +87,14 @@ class FrailCluster(Cluster):
             pod.run_seconds = min(pod.run_seconds, SOON_SECONDS[1])
         super()._start(pod)
 
+    def _stop_run(self, pod: Pod, code: int | None) -> None:
+        was_running = pod.uid in self.running
+        super()._stop_run(pod, code)
+        if was_running:
+            self.on_run(pod.job_uid, -1)
+
     def _begin_program(self, pod: Pod) -> None:
+        self.on_run(pod.job_uid, +1)
         if not pod.init_steps:
             super()._begin_program(pod)
             return

@@ -30,7 +30,8 @@ def hunt(runner: Runner, wanted: argparse.Namespace, *, shrink_seconds: float) -
 def _is_caught(name: str, runner: Runner, wanted: argparse.Namespace, shrink_seconds: float) -> bool:
     used, first = time.process_time(), wanted.first
     for seed in range(first, first + wanted.seeds):
-        result = runner.run(seed, size_of(wanted))
+        history = None if wanted.history is None else wanted.history / name
+        result = runner.run(seed, size_of(wanted), history=history)
         if result.breaks or time.process_time() - used > wanted.seconds:
             break
     told: dict[str, Any] = {"found": bool(result.breaks), "seeds": seed - first + 1, "seed": seed}

@@ -35,6 +35,7 @@ class LostCommits:
     def back_up(self) -> None:
         """Keeps what is committed now."""
         self._world.watch.back_up()
+        self._world.steps.note_backup()
         self._kept_us, self.is_kept = self._world.scheduler.now_us, True
         self._world.tell("database", "is backed up")
 
@@ -47,6 +48,7 @@ class LostCommits:
         for process in world.processes.values():
             world.machine.kill(process)
         world.watch.put_back()
+        world.steps.note_restore()
         self.is_closed, self.is_kept = True, False
         self.spans.append((self._kept_us, world.scheduler.now_us))
         self._forget()

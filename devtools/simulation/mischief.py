@@ -168,10 +168,13 @@ class Mischief:
         other.is_committed = first.is_committed
         world.removed.append(other)
         world.links[name].cluster = other
+        world.steps.follow(other, is_elsewhere=True)
+        world.steps.note_address(name, is_elsewhere=True)
         world.tell(name, "is another cluster now")
 
         def back() -> None:
             world.links[name].cluster = first
+            world.steps.note_address(name, is_elsewhere=False)
             world.tell(name, "is itself again")
 
         world.scheduler.after(self._faults.between(20, 100), back)

@@ -24,6 +24,7 @@ from .judges_of_ends import broken_for_good
 from .processes import Slots, StageHost
 from .size import Size
 from .stage import BEGAN_US, set_up
+from .protocol_steps import write_steps
 from .swarm import ANY, Swarm
 from .told import write_told
 from .world import World
@@ -96,7 +97,7 @@ class Runner:
     def run(self, seed: int, size: Size | None = None, *, history: Path | None = None) -> Result:
         """Runs the seed; with a folder, writes its history there."""
         began = time.monotonic()
-        world = World(seed, self.watch, self._slots, size or Size(), self.swarm)
+        world = World(seed, self.watch, self._slots, size or Size(), self.swarm, keeps_steps=history is not None)
         result = Result(seed, size or Size())
         try:
             with alarm(seed, world.scheduler):
@@ -130,6 +131,7 @@ class Runner:
         changes = self.watch.rows("SELECT at, what, id, before, after FROM simulation.changes ORDER BY number")
         world.history.write(folder / f"seed-{world.seed}.jsonl", runs, changes)
         write_told(world, folder / f"told-{world.seed}.jsonl")
+        write_steps(world, folder / f"steps-{world.seed}.jsonl")
 
     def _prove(self) -> list[str]:
         found = [*billing.queries.discrepancies(), *disagreements()]

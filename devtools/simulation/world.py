@@ -54,6 +54,7 @@ from .stage import (
     nodes_of,
     schedules,
 )
+from .steps import StepLog
 from .swarm import ANY, Swarm
 
 HEAL_SECONDS = 1800.0
@@ -93,6 +94,8 @@ class World:
     slots: Slots
     size: Size = field(default_factory=Size)
     swarm: Swarm = ANY
+    keeps_steps: bool = False
+    """Whether what happens in the clusters is noted for `steps`."""
     scheduler: Scheduler = field(init=False)
     machine: Machine = field(init=False)
     faults: Faults = field(init=False)
@@ -119,6 +122,7 @@ class World:
     waiting: list[Wish] = field(default_factory=list)
     """What they will want again."""
     lost_commits: LostCommits = field(init=False)
+    steps: StepLog = field(init=False)
     dispatch: Any = field(default_factory=lambda: blake2b(digest_size=16))
     healed_us: int = 0
     ended_us: int = 0
@@ -151,6 +155,9 @@ class World:
         for name, link in self.links.items():
             link.on_write = lambda what, uid, name=name: self._note_write(name, what, uid)  # type: ignore[misc]
         self.lost_commits = LostCommits(self)
+        self.steps = StepLog(self)
+        for cluster in self.clusters.values():
+            self.steps.follow(cluster, is_elsewhere=False)
         self.submissions = plan(self.seed, self.size.jobs, self.swarm)
 
     def tell(self, who: str, what: str) -> None:

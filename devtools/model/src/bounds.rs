@@ -13,6 +13,8 @@ const NONE: Faults = Faults {
     retries: 0,
     refusals: 0,
     deletions: 0,
+    displacements: 0,
+    closings: 0,
     plants: 0,
     attestations: 0,
     control_plane_restores: 0,
@@ -20,7 +22,7 @@ const NONE: Faults = Faults {
 };
 
 const fn one_job(name: &'static str, tries: usize, faults: Faults) -> Bounds {
-    Bounds { name, jobs: 1, clusters: 2, workers: 2, tries, faults, late_requests_survive_restores: false }
+    Bounds { name, jobs: 1, clusters: 2, workers: 2, tries, faults, uids: 2, late_requests_survive_restores: false }
 }
 
 const fn one_worker(name: &'static str, tries: usize, faults: Faults) -> Bounds {
@@ -36,6 +38,8 @@ pub const SMALL: &[Bounds] = &[
     one_job("address", 2, Faults { flips: 1, ..NONE }),
     one_worker("recalls", 2, Faults { recalls: 1, cancels: 1, ..NONE }),
     one_job("workers", 3, Faults { cancels: 1, losses: 1, crashes: 1, ..NONE }),
+    one_worker("displacements", 2, Faults { displacements: 1, cancels: 1, retries: 1, ..NONE }),
+    one_worker("dispatch closed", 2, Faults { closings: 1, cancels: 1, cuts: 1, ..NONE }),
     one_job("failures", 2, Faults { retries: 1, ..NONE }),
     one_worker("database restored, cluster cut", 2, Faults { database_restores: 1, cuts: 1, ..NONE }),
     one_job("names", 2, Faults { plants: 1, losses: 1, cancels: 1, ..NONE }),

@@ -118,7 +118,12 @@ fn is_fair(s: &State, step: Step) -> bool {
         Step::Live(_, _, life) => matches!(life, Life::PodStarts | Life::PodEnds | Life::DeletionEnds),
         Step::Report(a, _) => !s.is_cut(a) && !s.is_impostor(a),
         Step::Rewire(_, line) => matches!(line, Line::Back),
-        Step::LoseSight(_) | Step::RegainSight(_) | Step::Clean(_) | Step::Compare(_) | Step::Open => true,
+        Step::LoseSight(_)
+        | Step::Contact(_)
+        | Step::RegainSight(_)
+        | Step::Clean(_)
+        | Step::Compare(_)
+        | Step::Open => true,
         Step::LookAtPods(_) | Step::Settle(_) | Step::SettleByPatience(_) => true,
         _ => false,
     }
@@ -142,9 +147,9 @@ fn rests(model: &Protocol, s: &State, job: usize) -> bool {
     if state.is_ended() || waits_for_operator(model, s) {
         return true;
     }
-    let live = State::names_of(job).find(|&a| s.db.rows[a].state.is_live());
+    let live = model.bounds.names_of(job).find(|&a| s.db.rows[a].state.is_live());
     match live {
-        Some(a) => runs_on(s, a, state) || waits_for_cluster(s, a) || is_beyond_bounds(s, a),
+        Some(a) => runs_on(s, a, state) || waits_for_cluster(s, a) || is_beyond_bounds(model, s, a),
         None => is_out_of_places(model, s, job),
     }
 }
@@ -169,11 +174,11 @@ fn waits_for_operator(model: &Protocol, s: &State) -> bool {
 /// Lever: a cluster answers again. Or the bound: no further attempt is modelled.
 fn is_out_of_places(model: &Protocol, s: &State, job: usize) -> bool {
     let all = (1 << model.bounds.clusters) - 1;
-    let is_used_up = State::names_of(job).take(model.bounds.tries).all(|a| s.names[a].home != 0);
+    let is_used_up = model.bounds.names_of(job).take(model.bounds.tries).all(|a| s.names[a].home != 0);
     is_used_up || s.db.silent == all && (s.cut | s.impostor) == all
 }
 
 /// The bound: no further object of this name is modelled.
-fn is_beyond_bounds(s: &State, a: usize) -> bool {
-    s.names[a].uids >= MOST_UIDS
+fn is_beyond_bounds(model: &Protocol, s: &State, a: usize) -> bool {
+    s.names[a].uids >= model.bounds.uids
 }

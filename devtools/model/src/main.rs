@@ -3,12 +3,15 @@
 //!     protocol-model                 everything
 //!     protocol-model guard NAME      how one mutant breaks, step by step
 //!     protocol-model bounds NAME     one exploration
+//!     protocol-model accept FILE…    whether steps of real runs are steps of the model
 
+mod accept;
 mod bounds;
 mod guards;
 mod leases;
 mod liveness;
 mod model;
+mod seen;
 mod state;
 mod steps;
 mod symmetry;
@@ -46,8 +49,9 @@ fn main() {
         [] => std::process::exit(i32::from(!explore_all())),
         ["guard", name] => show(name),
         ["bounds", name] => explore_one(name),
+        ["accept", ref files @ ..] if !files.is_empty() => std::process::exit(i32::from(!accept::accept(files))),
         _ => {
-            eprintln!("protocol-model [guard NAME | bounds NAME]");
+            eprintln!("protocol-model [guard NAME | bounds NAME | accept FILE…]");
             std::process::exit(2);
         }
     }

@@ -18,8 +18,29 @@ pub struct Bounds {
     /// Attempts of a job.
     pub tries: usize,
     pub faults: Faults,
+    /// Objects of one name, one after the other.
+    pub uids: u8,
     /// Lifts the assumption that no request outlives a restore of the database.
     pub late_requests_survive_restores: bool,
+}
+
+impl Bounds {
+    /// One job alone may use every name.
+    pub fn job_of(&self, a: usize) -> usize {
+        if self.jobs == 1 {
+            0
+        } else {
+            a / TRIES
+        }
+    }
+
+    pub fn names_of(&self, job: usize) -> std::ops::Range<usize> {
+        match (self.jobs, job) {
+            (1, 0) => 0..NAMES,
+            (1, _) => 0..0,
+            _ => job * TRIES..(job + 1) * TRIES,
+        }
+    }
 }
 
 pub struct Protocol {
@@ -45,8 +66,10 @@ pub enum Step {
     Rewire(u8, Line),
     Report(usize, Report),
     LoseSight(u8),
+    Contact(u8),
     RegainSight(u8),
     Recall(usize),
+    Displace(usize),
     Attest(usize),
     Clean(usize),
     LookAtPods(usize),
@@ -54,6 +77,7 @@ pub enum Step {
     SettleByPatience(usize),
     Save,
     Restore,
+    Close,
     Compare(u8),
     Open,
 }
@@ -93,14 +117,15 @@ impl Protocol {
             self.worker_steps(s, w, found);
         }
         for a in (0..NAMES).filter(|&a| s.names[a].home != 0) {
-            name_steps(s, a, found);
+            name_steps(s, a, self.bounds.uids, found);
         }
         for cluster in 1..=self.bounds.clusters as u8 {
             found
                 .extend([Line::Cut, Line::Mended, Line::ToAnother, Line::Back].map(|line| Step::Rewire(cluster, line)));
-            found.extend([Step::LoseSight(cluster), Step::RegainSight(cluster), Step::Compare(cluster)]);
+            found.extend([Step::LoseSight(cluster), Step::Contact(cluster), Step::RegainSight(cluster)]);
+            found.extend([Step::Compare(cluster)]);
         }
-        found.extend([Step::Save, Step::Restore, Step::Open]);
+        found.extend([Step::Save, Step::Restore, Step::Close, Step::Open]);
     }
 
     fn worker_steps(&self, s: &State, w: usize, found: &mut Vec<Step>) {
@@ -120,11 +145,16 @@ impl Protocol {
         }
     }
 
-    /// The state after a step; None if the step is not possible.
+    /// The state after a step, as the one that stands for those alike; None if the step is not possible.
     pub fn apply(&self, s: &State, step: Step) -> Option<State> {
-        let next = match step {
+        self.take(s, step).map(|next| crate::symmetry::representative(self, next))
+    }
+
+    /// The state after a step; None if the step is not possible.
+    pub fn take(&self, s: &State, step: Step) -> Option<State> {
+        match step {
             Step::Place(job, cluster) => gateway::place(self, s, job, cluster),
-            Step::Cancel(job) => gateway::cancel(s, job),
+            Step::Cancel(job) => gateway::cancel(self, s, job),
             Step::Claim(w, a) => dispatch::claim(s, w, a),
             Step::Create(w, call) => dispatch::create(self, s, w, call),
             Step::Commit(w) => dispatch::commit(self, s, w),
@@ -139,8 +169,10 @@ impl Protocol {
             Step::Rewire(cluster, line) => world::rewire(s, cluster, line),
             Step::Report(a, what) => reports::report(self, s, a, what),
             Step::LoseSight(cluster) => gateway::lose_sight(self, s, cluster),
+            Step::Contact(cluster) => gateway::contact(s, cluster),
             Step::RegainSight(cluster) => gateway::regain_sight(self, s, cluster),
             Step::Recall(a) => gateway::recall(s, a),
+            Step::Displace(a) => gateway::displace(s, a),
             Step::Attest(a) => gateway::attest(self, s, a),
             Step::Clean(a) => reports::clean(self, s, a),
             Step::LookAtPods(a) => gateway::look_at_pods(self, s, a),
@@ -148,19 +180,19 @@ impl Protocol {
             Step::SettleByPatience(a) => gateway::settle(s, a, true),
             Step::Save => restore::save(s),
             Step::Restore => restore::restore(self, s),
+            Step::Close => restore::close(s),
             Step::Compare(cluster) => restore::compare(self, s, cluster),
             Step::Open => restore::open(self, s),
-        }?;
-        Some(crate::symmetry::representative(self, next))
+        }
     }
 }
 
-fn name_steps(s: &State, a: usize, found: &mut Vec<Step>) {
+fn name_steps(s: &State, a: usize, most_uids: u8, found: &mut Vec<Step>) {
     let (row, name) = (s.db.rows[a], s.names[a]);
     if name.create {
         found.push(Step::Deliver(a, Request::Create));
     }
-    for uid in 1..=MOST_UIDS {
+    for uid in 1..=most_uids {
         if name.releases & (1 << uid) != 0 {
             found.push(Step::Deliver(a, Request::Release(uid)));
         }
@@ -168,7 +200,14 @@ fn name_steps(s: &State, a: usize, found: &mut Vec<Step>) {
             found.push(Step::Deliver(a, Request::Delete(uid)));
         }
     }
-    let lives = [Life::PodStarts, Life::Succeeds, Life::Fails, Life::FailsBeforeItsPod, Life::DeletionEnds];
+    let lives = [
+        Life::PodStarts,
+        Life::Succeeds,
+        Life::Fails,
+        Life::FailsBeforeItsPod,
+        Life::FailsUnstarted,
+        Life::DeletionEnds,
+    ];
     for there in [false, true] {
         let object = if there { name.there } else { name.here };
         if object.phase != Phase::Absent {
@@ -178,7 +217,13 @@ fn name_steps(s: &State, a: usize, found: &mut Vec<Step>) {
     if name.runs != 0 {
         found.push(Step::Live(a, false, Life::PodEnds));
     }
-    let strangers = [Stranger::DeletesInBackground, Stranger::Plants, Stranger::ForgetsObject, Stranger::RevivesObject];
+    let strangers = [
+        Stranger::DeletesInBackground,
+        Stranger::DeletesInForeground,
+        Stranger::Plants,
+        Stranger::ForgetsObject,
+        Stranger::RevivesObject,
+    ];
     found.extend(strangers.map(|how| Step::Interfere(a, how)));
     if row.state == AttemptState::Free {
         found.push(Step::Clean(a));
@@ -187,16 +232,16 @@ fn name_steps(s: &State, a: usize, found: &mut Vec<Step>) {
     let reports =
         [Report::PodStarted, Report::PodOver, Report::Succeeded, Report::Failed, Report::Interrupted, Report::Gone];
     found.extend(reports.map(|what| Step::Report(a, what)));
-    found.extend([Step::Recall(a), Step::Attest(a), Step::Clean(a)]);
+    found.extend([Step::Recall(a), Step::Displace(a), Step::Attest(a), Step::Clean(a)]);
     if row.state.is_ended() && !row.settled {
         found.extend([Step::LookAtPods(a), Step::Settle(a), Step::SettleByPatience(a)]);
     }
 }
 
 /// Runs of a job that overlap, beyond those that Kubernetes or an administrator answers for.
-pub fn runs_once(s: &State) -> bool {
+pub fn runs_once(model: &Protocol, s: &State) -> bool {
     (0..JOBS).all(|job| {
-        let runs = State::names_of(job).filter(|&a| !s.names[a].excused).map(|a| s.names[a].runs.count_ones());
+        let runs = model.bounds.names_of(job).filter(|&a| !s.names[a].excused).map(|a| s.names[a].runs.count_ones());
         runs.sum::<u32>() <= 1
     })
 }
@@ -233,7 +278,7 @@ impl Model for Protocol {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("runs never overlap", |_, s| runs_once(s)),
+            Property::always("runs never overlap", runs_once),
             Property::always("nothing runs uncommitted", |_, s| unbroken(s, Break::RanUncommitted)),
             Property::always("no job waits again while it runs", |_, s| unbroken(s, Break::RequeuedWhileRunning)),
             Property::always("a cancel is never forgotten", |_, s| unbroken(s, Break::CancelForgotten)),

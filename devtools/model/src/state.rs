@@ -4,8 +4,6 @@ pub const JOBS: usize = 2;
 pub const TRIES: usize = 3;
 pub const NAMES: usize = JOBS * TRIES;
 pub const WORKERS: usize = 2;
-/// Objects of one name, one after the other: bits 1 and 2 of the masks below.
-pub const MOST_UIDS: u8 = 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum JobState {
@@ -273,6 +271,8 @@ pub struct Faults {
     pub retries: u8,
     pub refusals: u8,
     pub deletions: u8,
+    pub displacements: u8,
+    pub closings: u8,
     pub plants: u8,
     pub attestations: u8,
     pub control_plane_restores: u8,
@@ -308,12 +308,6 @@ pub struct State {
 }
 
 impl State {
-    pub fn job_of(a: usize) -> usize {
-        a / TRIES
-    }
-    pub fn names_of(job: usize) -> std::ops::Range<usize> {
-        job * TRIES..(job + 1) * TRIES
-    }
     pub fn bit(cluster: u8) -> u8 {
         1 << (cluster - 1)
     }

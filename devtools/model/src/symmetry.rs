@@ -46,7 +46,7 @@ fn keep_smaller(s: &mut State, swap: fn(&State) -> State) {
 }
 
 /// What no later step can depend on becomes equal, so that fewer states differ.
-fn forget(model: &Protocol, s: &mut State) {
+pub fn forget(model: &Protocol, s: &mut State) {
     let is_final = s.faults.database_restores == 0 && s.faults.control_plane_restores == 0;
     for a in 0..NAMES {
         if is_final {

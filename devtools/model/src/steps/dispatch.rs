@@ -102,7 +102,7 @@ fn goes_on(model: &Protocol, a: u8, uid: u8, may_have_run: bool) -> Worker {
 /// A new object of the name, suspended: its uid. None beyond the bound.
 pub fn make(model: &Protocol, next: &mut State, a: usize, foreign: bool) -> Option<u8> {
     let name = &mut next.names[a];
-    if name.uids >= MOST_UIDS {
+    if name.uids >= model.bounds.uids {
         return None;
     }
     name.uids += 1;
@@ -214,7 +214,7 @@ pub fn look(model: &Protocol, s: &State, w: usize, call: Call) -> Option<State> 
         Worker::Record { a, outcome: Outcome::Ended(AttemptState::Abandoned) }
     } else if call == Call::Lost {
         Worker::Record { a, outcome: Outcome::Failed }
-    } else if asks && uid != 0 && shows_pods {
+    } else if asks && uid != 0 && shows_pods && s.answering(at).phase != Phase::Deleting {
         Worker::Record { a, outcome: Outcome::Underway(why) }
     } else {
         Worker::Delete { a, why, uid, is_early }

@@ -30,7 +30,7 @@ pub fn end(model: &Protocol, s: &mut State, a: usize, to: AttemptState) {
 }
 
 fn conclude(model: &Protocol, s: &mut State, a: usize, to: AttemptState) {
-    let job = &mut s.db.jobs[State::job_of(a)];
+    let job = &mut s.db.jobs[model.bounds.job_of(a)];
     if job.state.is_ended() {
         let told = matches!(to, AttemptState::Succeeded | AttemptState::Failed);
         if !model.keeps(Guard::EndedStaysEnded) && told {

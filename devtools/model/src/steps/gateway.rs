@@ -10,12 +10,12 @@ pub fn place(model: &Protocol, s: &State, job: usize, cluster: u8) -> Option<Sta
     let waits = s.db.jobs[job].state == JobState::Queued;
     let is_stale = !model.keeps(Guard::PlaceLocksJob) && s.db.jobs[job].state == JobState::Dispatching;
     let is_silent = s.db.silent & State::bit(cluster) != 0;
-    let a = State::names_of(job).take(model.bounds.tries).find(|&a| s.names[a].home == 0)?;
+    let a = model.bounds.names_of(job).take(model.bounds.tries).find(|&a| s.names[a].home == 0)?;
     if !waits && !is_stale || is_silent || s.db.standstill {
         return None;
     }
     let mut next = s.clone();
-    if State::names_of(job).any(|other| s.db.rows[other].state.is_live()) {
+    if model.bounds.names_of(job).any(|other| s.db.rows[other].state.is_live()) {
         next.breaks(Break::TwoLiveAttempts);
     }
     next.names[a].home = cluster;
@@ -25,7 +25,7 @@ pub fn place(model: &Protocol, s: &State, job: usize, cluster: u8) -> Option<Sta
 }
 
 /// `cancellation.request_cancellation`
-pub fn cancel(s: &State, job: usize) -> Option<State> {
+pub fn cancel(model: &Protocol, s: &State, job: usize) -> Option<State> {
     if s.db.jobs[job].state.is_ended() {
         return None;
     }
@@ -33,7 +33,7 @@ pub fn cancel(s: &State, job: usize) -> Option<State> {
     next.faults.cancels = next.faults.cancels.checked_sub(1)?;
     next.db.jobs[job].cancel_acked = true;
     let mut has_attempt = false;
-    for a in State::names_of(job) {
+    for a in model.bounds.names_of(job) {
         let row = &mut next.db.rows[a];
         if row.state.is_live() {
             row.stop = Stop::Cancel;
@@ -77,14 +77,24 @@ pub fn lose_sight(model: &Protocol, s: &State, cluster: u8) -> Option<State> {
     (next != *s).then_some(next)
 }
 
-/// `clusters.operations.record_contact` and `continuity.regain_sight`
-pub fn regain_sight(model: &Protocol, s: &State, cluster: u8) -> Option<State> {
+/// `clusters.operations.record_contact`: the cluster answers again. Dispatch may visit it before sight is regained.
+pub fn contact(s: &State, cluster: u8) -> Option<State> {
     let bit = State::bit(cluster);
     if (s.cut | s.impostor) & bit != 0 || s.db.silent & bit == 0 {
         return None;
     }
     let mut next = s.clone();
     next.db.silent &= !bit;
+    Some(next)
+}
+
+/// `continuity.regain_sight`, by the sweep
+pub fn regain_sight(model: &Protocol, s: &State, cluster: u8) -> Option<State> {
+    let bit = State::bit(cluster);
+    if s.db.silent & bit != 0 {
+        return None;
+    }
+    let mut next = s.clone();
     for a in 0..NAMES {
         if next.names[a].home != cluster || !model.keeps(Guard::SightIsRegained) {
             continue;
@@ -96,7 +106,7 @@ pub fn regain_sight(model: &Protocol, s: &State, cluster: u8) -> Option<State> {
             _ => {}
         }
     }
-    Some(next)
+    (next != *s).then_some(next)
 }
 
 /// `continuity.recall_unstarted`: an attempt without a pod that was seen to start, after 15 minutes or for a drain.
@@ -109,6 +119,20 @@ pub fn recall(s: &State, a: usize) -> Option<State> {
     let mut next = s.clone();
     next.faults.recalls = next.faults.recalls.checked_sub(1)?;
     next.db.rows[a].stop = Stop::Recall;
+    next.db.rows[a].due = true;
+    Some(next)
+}
+
+/// `preemption`, `maintenance` and `suspension`: what may run is stopped for another reason than its own, and the job is
+/// placed again later. A request that pods could refute becomes one that they cannot.
+pub fn displace(s: &State, a: usize) -> Option<State> {
+    let row = s.db.rows[a];
+    if !row.state.is_live() || !matches!(row.stop, Stop::None | Stop::Recall) {
+        return None;
+    }
+    let mut next = s.clone();
+    next.faults.displacements = next.faults.displacements.checked_sub(1)?;
+    next.db.rows[a].stop = Stop::Cause;
     next.db.rows[a].due = true;
     Some(next)
 }

@@ -38,10 +38,9 @@ pub fn report(model: &Protocol, s: &State, a: usize, what: Report) -> Option<Sta
     }
     let mut next = s.clone();
     match what {
-        Report::PodStarted => see_pod(&mut next, a),
+        Report::PodStarted => see_pod(model, &mut next, a),
         Report::PodOver => next.db.rows[a].pod = PodSeen::Over,
         Report::Succeeded => end(model, &mut next, a, AttemptState::Succeeded),
-        Report::Failed if row.stop == Stop::Cause => return None,
         Report::Failed => end(model, &mut next, a, AttemptState::Failed),
         Report::Interrupted => interrupt(model, &mut next, a)?,
         Report::Gone => vanish(model, &mut next, a),
@@ -65,14 +64,14 @@ fn lists(model: &Protocol, s: &State, a: usize) -> bool {
     !model.keeps(Guard::AbsenceNeedsRequest) && !s.is_cut(a)
 }
 
-fn see_pod(next: &mut State, a: usize) {
+fn see_pod(model: &Protocol, next: &mut State, a: usize) {
     let row = &mut next.db.rows[a];
     if row.pod == PodSeen::None {
         row.pod = PodSeen::Running;
     }
     if matches!(row.state, AttemptState::Starting) || row.state.is_unknown() {
         row.state = AttemptState::Running;
-        let job = &mut next.db.jobs[State::job_of(a)];
+        let job = &mut next.db.jobs[model.bounds.job_of(a)];
         if job.state == JobState::Dispatching {
             job.state = JobState::Running;
         }

@@ -38,6 +38,19 @@ pub fn restore(model: &Protocol, s: &State) -> Option<State> {
     Some(next)
 }
 
+/// `restoration.close_on_request`: an operator closes dispatch while everything runs.
+pub fn close(s: &State) -> Option<State> {
+    if s.db.standstill {
+        return None;
+    }
+    let mut next = s.clone();
+    next.faults.closings = next.faults.closings.checked_sub(1)?;
+    next.db.standstill = true;
+    next.db.compared = 0;
+    next.db.strangers = 0;
+    Some(next)
+}
+
 /// `restoration.take_in`, for one cluster.
 pub fn compare(model: &Protocol, s: &State, cluster: u8) -> Option<State> {
     let bit = State::bit(cluster);
@@ -61,7 +74,7 @@ pub fn compare(model: &Protocol, s: &State, cluster: u8) -> Option<State> {
 /// Whether the object runs for no known attempt, and was not adopted.
 fn take_in(model: &Protocol, next: &mut State, a: usize, object: Object) -> bool {
     let row = next.db.rows[a];
-    let job = State::job_of(a);
+    let job = model.bounds.job_of(a);
     let caught_up = Row {
         state: AttemptState::Starting,
         uid: object.uid,

@@ -52,11 +52,14 @@ pub fn unsuspend(next: &mut State, a: usize) {
     next.answering_mut(a).phase = Phase::Active;
 }
 
-/// Foreground deletion: the object stays until its pods are gone (`driver.delete_job`).
+/// Foreground deletion: the object stays until its pods are gone (`driver.delete_job`), and one may still start before
+/// the garbage collector reaches it.
 pub fn begin_deletion(model: &Protocol, next: &mut State, a: usize) {
     let found = next.answering(a);
-    let has_pod = next.names[a].runs & (1 << found.uid) != 0;
-    if has_pod && model.keeps(Guard::DeleteWaitsForPods) {
+    let bit = 1 << found.uid;
+    let name = next.names[a];
+    let may_have_pod = name.runs & bit != 0 || found.phase == Phase::Active && name.started & bit == 0;
+    if may_have_pod && model.keeps(Guard::DeleteWaitsForPods) {
         next.answering_mut(a).phase = Phase::Deleting;
     } else {
         remove(next, a);
@@ -77,6 +80,8 @@ pub enum Life {
     Fails,
     /// The Job is declared failed while its pod still ends (Kubernetes before 1.31, or a pod on an unreachable node).
     FailsBeforeItsPod,
+    /// Its deadline passes before a pod has started.
+    FailsUnstarted,
     PodEnds,
     DeletionEnds,
 }
@@ -86,13 +91,16 @@ pub fn live(s: &State, a: usize, there: bool, life: Life) -> Option<State> {
     let bit = 1u8 << object.uid;
     let runs = s.names[a].runs & bit != 0;
     let is_active = object.phase == Phase::Active && !object.foreign;
+    // A suspended object is gone as soon as its deletion begins.
+    let was_active = object.phase == Phase::Deleting && !object.foreign;
     let is_possible = match life {
-        Life::PodStarts => is_active && s.names[a].started & bit == 0,
+        Life::PodStarts => (is_active || was_active) && s.names[a].started & bit == 0,
+        Life::FailsUnstarted => is_active && s.names[a].started & bit == 0,
         Life::Succeeds | Life::Fails | Life::FailsBeforeItsPod => is_active && runs,
         Life::PodEnds => return end_pod(s, a, object),
         Life::DeletionEnds => object.phase == Phase::Deleting && !runs,
     };
-    if !is_possible || life == Life::FailsBeforeItsPod && s.faults.retries == 0 {
+    if !is_possible || matches!(life, Life::FailsBeforeItsPod | Life::FailsUnstarted) && s.faults.retries == 0 {
         return None;
     }
     let mut next = s.clone();
@@ -115,7 +123,7 @@ pub fn live(s: &State, a: usize, there: bool, life: Life) -> Option<State> {
             name.over |= bit;
             name.failed |= bit;
         }
-        Life::FailsBeforeItsPod => {
+        Life::FailsBeforeItsPod | Life::FailsUnstarted => {
             object.phase = Phase::Failed;
             name.failed |= bit;
         }
@@ -147,6 +155,8 @@ fn end_pod(s: &State, a: usize, object: Object) -> Option<State> {
 pub enum Stranger {
     /// `kubectl delete job`: in the background, so pods outlive the Job by their grace period.
     DeletesInBackground,
+    /// `kubectl delete job --cascade=foreground`: the Job outlives its pods.
+    DeletesInForeground,
     /// Creates a Job of this name.
     Plants,
     /// The control plane is restored to a snapshot without the object; its pod still runs until a kubelet notices.
@@ -168,6 +178,13 @@ pub fn interfere(model: &Protocol, s: &State, a: usize, how: Stranger) -> Option
                 return None;
             }
             remove(&mut next, a);
+        }
+        Stranger::DeletesInForeground => {
+            next.faults.deletions = next.faults.deletions.checked_sub(1)?;
+            if matches!(object.phase, Phase::Absent | Phase::Deleting) || object.foreign {
+                return None;
+            }
+            begin_deletion(model, &mut next, a);
         }
         Stranger::Plants => {
             next.faults.plants = next.faults.plants.checked_sub(1)?;

@@ -1,0 +1,223 @@
+"""Steps of simulated runs are steps of the protocol model, and doctored ones are not. What the model judges needs Rust."""
+
+import json
+from collections import defaultdict
+from copy import deepcopy
+
+import pytest
+
+from devtools.model import accept
+
+from .conftest import simulate
+
+SEEDS = 12
+DOCTORED = []
+
+
+def doctored(change):
+    """Adds a change of a job's steps that the model must refuse: it gives the changed steps, or None."""
+    DOCTORED.append(change)
+    return change
+
+
+def jobs_in(paths):
+    """The steps of each job."""
+    for path in paths:
+        jobs = defaultdict(list)
+        for line in path.read_text().splitlines():
+            step = json.loads(line)
+            jobs[step["job"]].append(step)
+        yield from jobs.values()
+
+
+def written(steps, folder):
+    path = folder / "steps.jsonl"
+    path.write_text("\n".join(map(json.dumps, steps)))
+    return path
+
+
+def of_attempts(step):
+    """The changes of attempts by number."""
+    return step.get("set", {}).get("attempts", {})
+
+
+def first(steps, is_it, after=-1):
+    """The index of the first such step; None if there is none."""
+    return next((at for at, step in enumerate(steps) if at > after and is_it(step)), None)
+
+
+def becomes(state, number="0"):
+    return lambda step: of_attempts(step).get(number, {}).get("state") == state
+
+
+def shows(phase, number="0"):
+    return lambda step: step.get("set", {}).get("objects", {}).get(number, {}).get("here", {}).get("phase") == phase
+
+
+def runs(uids, number="0"):
+    return lambda step: step.get("set", {}).get("objects", {}).get(number, {}).get("runs") == uids
+
+
+def stops(reason, number="0"):
+    return lambda step: of_attempts(step).get(number, {}).get("stop") == reason
+
+
+def is_settled(step):
+    return of_attempts(step).get("0", {}).get("settled") is True
+
+
+def change(parts, kind="database", **more):
+    return {"at": 0, "kind": kind, "what": "doctored", "set": parts, **more}
+
+
+def inserted(steps, at, *new):
+    return [*steps[:at], *({"job": steps[0]["job"], **one} for one in new), *steps[at:]]
+
+
+def moved(steps, of, to):
+    """The step `of` comes before the step `to`."""
+    left = [*steps[:of], *steps[of + 1 :]]
+    return [*left[:to], steps[of], *left[to:]]
+
+
+@doctored
+def a_release_before_starting_is_committed(steps):
+    committed, released = first(steps, becomes("starting")), first(steps, shows("active"))
+    return None if committed is None or released is None else moved(steps, released, committed)
+
+
+@doctored
+def a_release_that_nothing_asked_for(steps):
+    committed, created = first(steps, becomes("starting")), first(steps, shows("suspended"))
+    if committed is None or created is None or created > committed:
+        return None
+    return inserted(steps, created + 1, change({"objects": {"0": {"here": {"phase": "active", "uid": 1}}}}, "cluster"))
+
+
+@doctored
+def two_attempts_of_which_the_first_was_not_removed(steps):
+    released, returned = first(steps, shows("active")), first(steps, becomes("preempted"))
+    if released is None or returned is None or first(steps, shows("active", "1")) is None:
+        return None
+    is_of_the_first = lambda step: step["kind"] == "cluster" and "0" in step["set"]["objects"]  # noqa: E731
+    return [step for at, step in enumerate(steps) if at <= released or not is_of_the_first(step)]
+
+
+@doctored
+def a_release_after_the_object_is_gone(steps):
+    released = first(steps, shows("active"))
+    gone = None if released is None else first(steps, shows("absent"), released)
+    if gone is None:
+        return None
+    return inserted(steps, gone + 1, change({"objects": {"0": {"here": {"phase": "active", "uid": 1}}}}, "cluster"))
+
+
+@doctored
+def an_adoption_with_another_uid(steps):
+    created = first(steps, becomes("created"))
+    created = first(steps, becomes("starting")) if created is None else created
+    if created is None or not of_attempts(steps[created])["0"].get("uid"):
+        return None
+    steps = deepcopy(steps)
+    of_attempts(steps[created])["0"]["uid"] = 2
+    return steps
+
+
+@doctored
+def a_settlement_before_the_pod_is_over(steps):
+    begun, settled = first(steps, runs([1])), first(steps, is_settled)
+    over = None if begun is None else first(steps, runs([]), begun)
+    seen = first(steps, becomes("succeeded"))
+    return None if None in (begun, over, settled, seen) or settled < over else moved(steps, settled, over)
+
+
+@doctored
+def a_job_that_waits_again_while_its_attempt_is_unknown(steps):
+    unknown = first(steps, becomes("unknown"))
+    again = change({"job": "queued", "attempts": {"0": {"state": "preempted"}}})
+    return None if unknown is None else inserted(steps, unknown + 1, again)
+
+
+@doctored
+def a_commitment_by_a_worker_whose_claim_was_taken(steps):
+    committed = first(steps, becomes("starting"))
+    if committed is None or "visit" not in steps[committed]:
+        return None
+    return inserted(steps, committed, change({}, "claim", attempt=0, visit=10**6))
+
+
+@doctored
+def a_start_after_a_cancel(steps):
+    committed = first(steps, becomes("starting"))
+    cancel = change({"job": "cancelling", "attempts": {"0": {"stop": "cancel"}}})
+    return None if committed is None or first(steps, stops("cancel")) else inserted(steps, committed, cancel)
+
+
+@doctored
+def a_cancelled_job_that_succeeds(steps):
+    ended = first(steps, lambda step: step.get("set", {}).get("job") == "succeeded")
+    cancel = change({"job": "cancelling", "attempts": {"0": {"stop": "cancel"}}})
+    return None if ended is None or "0" not in of_attempts(steps[ended]) else inserted(steps, ended, cancel)
+
+
+@doctored
+def a_second_live_attempt(steps):
+    begun = first(steps, becomes("running"))
+    new = {"state": "reserved", "stop": "none", "uid": 0, "settled": False, "cluster": 2}
+    if begun is None or first(steps, becomes("reserved", "1")) is not None:
+        return None
+    return inserted(steps, begun + 1, change({"attempts": {"1": new}}))
+
+
+@doctored
+def an_ended_attempt_that_runs_again(steps):
+    ended = first(steps, becomes("succeeded"))
+    again = change({"job": "running", "attempts": {"0": {"state": "running"}}})
+    return None if ended is None else inserted(steps, ended + 1, again)
+
+
+@doctored
+def a_placement_while_dispatch_is_closed(steps):
+    placed = first(steps, becomes("reserved"))
+    return None if placed is None else inserted(steps, placed, change({"standstill": True}))
+
+
+@doctored
+def an_end_without_evidence(steps):
+    ended = first(steps, becomes("succeeded"))
+    over = first(steps, runs([]))
+    return None if None in (ended, over) or ended < over else moved(steps, ended, over)
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("steps")
+    simulate("--from", "1", "--seeds", str(SEEDS), "--history", str(folder))
+    return sorted(folder.glob("steps-*.jsonl"))
+
+
+@pytest.mark.long
+def test_the_steps_of_simulated_runs_are_steps_of_the_model(histories):
+    verdict = accept(*histories)
+    assert verdict.refusals == ""
+    assert verdict.figures["runs"] == SEEDS
+    assert verdict.figures["steps"] > 50 * SEEDS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", DOCTORED, ids=lambda change: change.__name__)
+def test_doctored_steps_are_refused(histories, tmp_path, change):
+    tried = [(steps, changed) for steps in jobs_in(histories) if (changed := change(steps)) is not None]
+    sound = (pair for pair in tried if accept(written(pair[0], tmp_path)).figures["refused"] == 0)
+    _, changed = next(sound)
+    assert accept(written(changed, tmp_path)).figures["refused"] == 1
+
+
+def test_steps_are_written_of_each_run(beside):
+    """Without the model: each job begins to wait, and most jobs never leave the model."""
+    paths = [path.with_name(path.name.replace("told", "steps")) for path in beside.histories]
+    jobs = list(jobs_in(paths))
+    assert len(jobs) > len(paths)
+    assert all(steps[0]["set"]["job"] == "queued" or steps[0]["kind"] == "leaves" for steps in jobs)
+    assert sum(steps[-1]["kind"] == "leaves" for steps in jobs) < len(jobs) / 2
+    assert any(first(steps, becomes("starting")) is not None and first(steps, shows("active")) for steps in jobs)
