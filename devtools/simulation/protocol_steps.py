@@ -174,7 +174,9 @@ class _Projection:
                 "attempt": attempt.number, "visit": attempt.token,
             }  # fmt: skip
         if parts:
-            changed = [id_ for id_, attempt in self._attempts.items() if str(attempt.number) in parts.get("attempts", {})]
+            changed = [
+                id_ for id_, attempt in self._attempts.items() if str(attempt.number) in parts.get("attempts", {})
+            ]
             visits = [visit for id_ in changed if (visit := self._visits.get((last.actor, id_)))]
             step = self._step(last.at_us, "database", f"{last.actor}: {'; '.join(words)}", parts)
             yield step | ({"visit": visits[0]} if visits else {})
@@ -291,9 +293,7 @@ class _Projection:
         thing = {"phase": "absent"} if phase == "absent" else {"phase": phase, "uid": number}
         if uid in self._foreign and phase != "absent":
             thing["foreign"] = True
-        running = sorted(
-            number for other, number in self._uids[attempt.object_name].items() if self._running[other]
-        )
+        running = sorted(number for other, number in self._uids[attempt.object_name].items() if self._running[other])
         changed: dict[str, Any] = {}
         for part, value in ((where, thing), ("runs", running)):
             key = (attempt.object_name, part)
