@@ -147,9 +147,26 @@ class _Projection:
         if last.what == "federation_standstill":
             yield from self._close_or_open(last)
             return
-        claimed: set[str] = set()
         parts: dict[str, Any] = {}
         words: list[str] = []
+        claimed = self._read(changes, parts, words)
+        _rename_returned(parts)
+        for id_ in sorted(claimed):
+            attempt = self._attempts[id_]
+            self._visits[last.actor, id_] = attempt.token
+            yield self._step(last.at_us, "claim", f"{last.actor} claims attempt {attempt.number}") | {
+                "attempt": attempt.number, "visit": attempt.token,
+            }  # fmt: skip
+        if parts:
+            numbers = parts.get("attempts", {})
+            changed = [id_ for id_, attempt in self._attempts.items() if str(attempt.number) in numbers]
+            visits = [visit for id_ in changed if (visit := self._visits.get((last.actor, id_)))]
+            step = self._step(last.at_us, "database", f"{last.actor}: {'; '.join(words)}", parts)
+            yield step | ({"visit": visits[0]} if visits else {})
+
+    def _read(self, changes: list[Change], parts: dict[str, Any], words: list[str]) -> set[str]:
+        """Adds what the changes make of this job; the attempts that were claimed."""
+        claimed: set[str] = set()
         for change in changes:
             found = change.found
             if change.what == "federation_job" and found["id"] == self._job_id:
@@ -160,26 +177,7 @@ class _Projection:
                 self._set_attempt(found, parts, words)
             elif change.what == "federation_remoteobject" and found["attempt_id"] in self._attempts:
                 self._set_object(found, parts, words)
-        returned = any(part.get("state") in RETURNED for part in parts.get("attempts", {}).values())
-        if returned and parts.get("job") == "failed":
-            raise _Leaves("it is given up after refusals")
-        if parts.get("job") in ("queued", "suspended"):
-            for part in parts.get("attempts", {}).values():
-                # It failed, and the job is retried: the model has one name for all that return a job.
-                part.update({"state": "preempted"} if part.get("state") == "failed" else {})
-        for id_ in claimed:
-            attempt = self._attempts[id_]
-            self._visits[last.actor, id_] = attempt.token
-            yield self._step(last.at_us, "claim", f"{last.actor} claims attempt {attempt.number}") | {
-                "attempt": attempt.number, "visit": attempt.token,
-            }  # fmt: skip
-        if parts:
-            changed = [
-                id_ for id_, attempt in self._attempts.items() if str(attempt.number) in parts.get("attempts", {})
-            ]
-            visits = [visit for id_ in changed if (visit := self._visits.get((last.actor, id_)))]
-            step = self._step(last.at_us, "database", f"{last.actor}: {'; '.join(words)}", parts)
-            yield step | ({"visit": visits[0]} if visits else {})
+        return claimed
 
     def _close_or_open(self, change: Change) -> Iterator[dict[str, Any]]:
         is_closed = change.found["ended_at"] is None
@@ -370,3 +368,13 @@ def _runs(noted: list[Noted]) -> dict[str, list[Noted]]:
         if one.kind == "run":
             found[one.found["uid"]].append(one)
     return {uid: [every[0], every[-1]] if every[-1].found["more"] < 0 else every[:1] for uid, every in found.items()}
+
+
+def _rename_returned(parts: dict[str, Any]) -> None:
+    """An attempt that failed, and whose job is retried, is `preempted`: the model has one name for all that return a job."""
+    attempts = parts.get("attempts", {}).values()
+    if parts.get("job") == "failed" and any(part.get("state") in RETURNED for part in attempts):
+        raise _Leaves("it is given up after refusals")
+    if parts.get("job") in ("queued", "suspended"):
+        for part in attempts:
+            part.update({"state": "preempted"} if part.get("state") == "failed" else {})

@@ -22,9 +22,9 @@ from .database import Watch
 from .judges import judge, standing
 from .judges_of_ends import broken_for_good
 from .processes import Slots, StageHost
+from .protocol_steps import write_steps
 from .size import Size
 from .stage import BEGAN_US, set_up
-from .protocol_steps import write_steps
 from .swarm import ANY, Swarm
 from .told import write_told
 from .world import World
