@@ -36,6 +36,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/cancel", api.Cancellation.as_view()),
     path("jobs/<uuid:job_id>/suspend", api.Suspension.as_view()),
     path("jobs/<uuid:job_id>/resume", api.Resumption.as_view()),
+    path("jobs/<uuid:job_id>/migrate", api.Migration.as_view()),
     path("jobs/<uuid:job_id>/attempts", api.Attempts.as_view()),
     path("jobs/<uuid:job_id>/events", api.Events.as_view()),
     path("jobs/<uuid:job_id>/explanation", api.Explanation.as_view()),

@@ -10,7 +10,14 @@ from rest_framework.response import Response
 
 from billing.queries import costs_of
 from federation.models import Job
-from federation.operations import request_cancellation, request_resumption, request_suspension, submit_job, submit_jobs
+from federation.operations import (
+    request_cancellation,
+    request_migration,
+    request_resumption,
+    request_suspension,
+    submit_job,
+    submit_jobs,
+)
 from federation.queries.jobs import JOB_FILTERS, attempts_of, events_of, filtered_jobs, job_of
 from federation.queries.logs import MOST_TAIL_LINES, logs_of, read_number
 from federation.queries.runtimes import runtime_of_job
@@ -32,6 +39,7 @@ from .shapes import (
     JobSpecShape,
     LogsShape,
     ManifestShape,
+    MigrationShape,
 )
 
 ORDERS = {"-created": "-id", "created": "id"}
@@ -110,6 +118,16 @@ class Resumption(ApiView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Resumes a suspended job: it waits for a new placement. Idempotent."""
         request_resumption(self.actor, job_id)
+        return Response(_with_cost(job_of(self.actor, job_id)), status=202)
+
+
+class Migration(ApiView):
+    @extend_schema(request=MigrationShape, responses={202: JobShape})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Moves a running job to another cluster: its run is stopped with time for a checkpoint, and it is placed again
+        elsewhere. Refused unless another cluster has room for it now. Idempotent while its run is being stopped.
+        """
+        request_migration(self.actor, job_id, request.data)
         return Response(_with_cost(job_of(self.actor, job_id)), status=202)
 
 

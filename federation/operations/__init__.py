@@ -11,6 +11,7 @@ from .examination import examine_failures as examine_failures
 from .expected_starts import expect_starts as expect_starts
 from .failure_rules import put_failure_rules as put_failure_rules
 from .failure_rules import remove_failure_rules as remove_failure_rules
+from .migration import request_migration as request_migration
 from .observation import Observations as Observations
 from .observation import record_observations as record_observations
 from .policies import put_policy as put_policy

@@ -93,7 +93,12 @@ def _unless_suspended(job: Job, attempt: Attempt, ending: Ending, diagnosis: Dia
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
     if ending.reason == ReasonCode.PODS_GONE:
         what = "was interrupted"
-    if ending.reason in (ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN, ReasonCode.PREEMPTED_FOR_JOB):
+    if ending.reason in (
+        ReasonCode.SUSPENDED,
+        ReasonCode.MAINTENANCE_BEGAN,
+        ReasonCode.PREEMPTED_FOR_JOB,
+        ReasonCode.MIGRATED,
+    ):
         what = "is stopped"
     return _again(job, attempt, what, ending, diagnosis)
 

@@ -15,6 +15,7 @@ DISPATCH_SECONDS = Histogram(
 SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs accepted, singly or in bulk.", ["way"])
 OBSERVED = Counter("switchyard_observations", "Reports on Jobs and pods that were recorded, by cluster.", ["cluster"])
 REOPENED = Counter("switchyard_attempts_reopened", "Settled attempts of which a pod was later seen running.")
+MOVED = Counter("switchyard_jobs_moved", "Runs that a user asked to move to another cluster.")
 UNSEEN_PODS = Counter(
     "switchyard_pods_unseen", "Pods that ran while no observer watched, metered from what their Jobs report."
 )

@@ -46,7 +46,7 @@ PREEMPTORS = """
 SELECT id FROM federation_job
  WHERE state = 'queued' AND priority_class_id = ANY(%s) ORDER BY priority DESC, id LIMIT %s
 """
-RUNNING = """
+_RUNNING = """
 SELECT attempt.id, job.id, tenant.path, job.priority, attempt.cluster_id, cluster.name, attempt.started_at,
        (job.spec->>'checkpoint_seconds')::int,
        (SELECT checkpoint.written_at FROM federation_checkpoint AS checkpoint
@@ -72,9 +72,10 @@ SELECT attempt.id, job.id, tenant.path, job.priority, attempt.cluster_id, cluste
     ON class.id = job.priority_class_id OR job.priority_class_id IS NULL AND class.name = job.spec->>'priority_class'
  WHERE attempt.state = 'running' AND attempt.stop_requested_at IS NULL AND attempt.started_at IS NOT NULL
    AND job.state = 'running' AND job.suspend_requested_at IS NULL
-   AND split_part(tenant.path, '/', 1) = ANY(%s) AND (job.priority < %s OR %s)
- ORDER BY attempt.id, object.position
 """
+_IN_ORDER = "ORDER BY attempt.id, object.position"
+RUNNING = f"{_RUNNING} AND split_part(tenant.path, '/', 1) = ANY(%s) AND (job.priority < %s OR %s) {_IN_ORDER}"
+RUN_OF_JOB = f"{_RUNNING} AND job.id = %s {_IN_ORDER}"
 LEAVING = """
 SELECT tenant.path, hold.cluster_name, hold.amounts::text
   FROM federation_attempt AS attempt
@@ -153,7 +154,7 @@ def with_preemption(snapshot: Snapshot) -> Snapshot:
         running=running,
         leaving=_leaving() if reclaiming else (),
         allowance=_allowance(organisations),
-        overdrawn=dict(QuotaLimit.objects.annotate(over=OVERDRAWN).filter(over__gt=0).values_list("id", "over")),
+        overdrawn=load_overdrawn(),
     )
 
 
@@ -212,6 +213,19 @@ def load_running(organisations: Collection[str], below: int, *, is_reclaiming: b
         cursor.execute(RUNNING, [list(organisations), below, is_reclaiming])
         rows = [_Row(*row) for row in cursor.fetchall()]
     return tuple(_running(list(own)) for _, own in groupby(rows, key=lambda row: row.attempt_id))
+
+
+def load_run(job_id: UUID) -> RunningJob | None:
+    """The run of a job; None if it does not run, is being stopped, or is on a cluster that is known to be silent."""
+    with connection.cursor() as cursor:
+        cursor.execute(RUN_OF_JOB, [job_id])
+        rows = [_Row(*row) for row in cursor.fetchall()]
+    return _running(rows) if rows else None
+
+
+def load_overdrawn() -> dict[UUID, int]:
+    """By limit that was reduced below its use, what is held beyond it."""
+    return dict(QuotaLimit.objects.annotate(over=OVERDRAWN).filter(over__gt=0).values_list("id", "over"))
 
 
 def _running(rows: Sequence[_Row]) -> RunningJob:

@@ -72,6 +72,22 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     return queue
 
 
+def moved_away(cluster_id: UUID) -> ClusterRefusal:
+    """Keeps a job from the cluster that a user moved it away from."""
+    return ClusterRefusal(cluster_id, MOVED_AWAY, ReasonCode.MOVED_AWAY)
+
+
+def request_to_move(now: datetime, job_id: UUID, away_from: UUID) -> JobRequest:
+    """The request of a running job as the queue would have it if it were moved away from a cluster now."""
+    with connection.cursor() as cursor:
+        cursor.execute(REQUESTS, [[job_id]])
+        request = _request(_Row(*cursor.fetchall()[0]))
+    refusals = [*_refusals(now, [job_id]).get(job_id, ()), moved_away(away_from)]
+    request = _kept_from(request, refusals, avoided_nodes(now, [job_id]).get(job_id, ()))
+    [request] = with_secrets(with_storages(with_kept_estimates(with_data([request]))))
+    return request
+
+
 def times_of(queue: Iterable[JobRequest]) -> Mapping[str, Runtime]:
     """The run times of jobs like these, by kind."""
     return runtimes_of_kinds({request.kind for request in queue})
@@ -207,6 +223,7 @@ NEVER_BEGUN = frozenset(
     {ReasonCode.DID_NOT_START, ReasonCode.CANNOT_START, ReasonCode.CREATE_FAILED, ReasonCode.SERVICES_CLOSED}
 )
 """Ends of attempts after which their job tries other clusters first."""
+MOVED_AWAY = "the job was moved away from it; it may run there again ten minutes after it was stopped"
 OURS = Q(diagnosis__isnull=True) | Q(diagnosis__rule__startswith=f"{OWNER}: ")
 """Of ends that a rule of the job or a tenant judged, the rule says what the job avoids."""
 TOO_MUCH_FAILS = "too many of the latest attempts failed because of the infrastructure"
@@ -219,7 +236,7 @@ def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefus
     recent = Attempt.objects.filter(
         OURS,
         job_id__any_of=ids,
-        end_reason__in=[ReasonCode.REFUSED_BY_CLUSTER, *NEVER_BEGUN, *INTERRUPTIONS],
+        end_reason__in=[ReasonCode.REFUSED_BY_CLUSTER, ReasonCode.MIGRATED, *NEVER_BEGUN, *INTERRUPTIONS],
         finished_at__gt=now - REFUSED_FOR,
     )
     columns = recent.values_list("job_id", "cluster_id", "end_reason", "end_message", "finished_at")
@@ -227,6 +244,9 @@ def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefus
         said = message or "it gave no reason"
         if reason == ReasonCode.REFUSED_BY_CLUSTER:
             found[job_id][cluster_id] = ClusterRefusal(cluster_id, said)
+            continue
+        if reason == ReasonCode.MIGRATED:
+            found[job_id][cluster_id] = moved_away(cluster_id)
             continue
         times[job_id, cluster_id] += 1
         assert finished_at is not None

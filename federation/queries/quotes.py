@@ -18,8 +18,9 @@ from federation.queries.images import known_images, pull_seconds
 from federation.queries.kept_estimates import with_kept_estimates
 from federation.queries.policies import load_policies
 from federation.queries.policy_hooks import Draft, has_hooks, review
+from federation.queries.preemption import load_overdrawn
 from federation.queries.priority_classes import TenantRules, rules_at
-from federation.queries.queue import QUEUE_DEPTH, load_queue
+from federation.queries.queue import QUEUE_DEPTH, load_queue, request_to_move
 from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.runtimes import runtimes_of
 from federation.queries.secrets import with_secrets
@@ -35,8 +36,10 @@ from placement.answers.quotes import Capacity, Quote, Quoter, capacity
 from placement.fleet.fleet import FleetIndex
 from placement.ranking.kept_estimates import stater
 from placement.ranking.runtimes import Groups, groups_of
+from placement.values.decisions import Placement, Wait
 from placement.values.images import KnownImage
 from placement.values.model import JobRequest, Runtime, Snapshot
+from placement.values.preemption import RunningJob
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, tenant_by_path
@@ -80,6 +83,11 @@ class _Desk:
             self._spent_seconds += clock.monotonic() - began
             return JobQuote(job.tenant_path, quote, quoter.snapshot)
 
+    def move(self, job: JobRequest, run: RunningJob, overdrawn: Mapping[UUID, int]) -> Placement | Wait:
+        """Likewise, the place of a running job after a move."""
+        with self.lock:
+            return self._fresh().move(job, run, overdrawn)
+
     def capacity(self, job: JobRequest) -> Capacity:
         """Likewise."""
         with self.lock:
@@ -121,6 +129,12 @@ class _Desk:
 
 _desk = _Desk()
 reset_with(_desk.forget)
+
+
+def place_after_move(job_id: UUID, run: RunningJob, user_id: UUID) -> Placement | Wait:
+    """Where the next round would put the job on another cluster if its run had ended now, or why nowhere."""
+    job = request_to_move(clock.now(), job_id, run.cluster_id)
+    return _desk.move(job, replace(run, user=user_id), load_overdrawn())
 
 
 def quote_of(actor: Actor, body: object) -> JobQuote:

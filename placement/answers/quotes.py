@@ -23,6 +23,7 @@ from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitBook, Lines, limit_book
 from placement.fleet.policies import PolicyBook
 from placement.fleet.siting import Need
+from placement.preemption.trial import Trial
 from placement.ranking.candidates import Ask, ask_of
 from placement.ranking.fragmentation import typical_of
 from placement.ranking.reasons import reason_on
@@ -31,6 +32,7 @@ from placement.ranking.strategies import weights_of
 from placement.values.decisions import Placement, Reason, Wait
 from placement.values.images import KnownImage
 from placement.values.model import JobRequest, LimitState, Runtime, Snapshot, TypicalPod
+from placement.values.preemption import RunningJob
 from placement.values.reason_codes import ReasonCode
 from quotas.engine.borrowing import Chain, left
 
@@ -174,6 +176,21 @@ class Quoter:
         found = later_placements(cycle, self.snapshot, job, waits, full) if outside else []
         later = tuple(self._offer(job, placed, start.at) for start, placed in found)
         return Quote(offers, why_not, wait, ahead, runtime, later)
+
+    def move(self, job: JobRequest, run: RunningJob, overdrawn: Mapping[UUID, int]) -> Placement | Wait:
+        """The place that a running job would get when its turn came if its run had ended, by the trial of preemption; else
+        why there is none. `overdrawn` is as in a snapshot.
+        """
+        cycle, _, ahead = self._cycle(job, bisect_right(self._urgency, -job.priority))
+        if self._is_too_deep(ahead):
+            found = self._behind_all(job, ahead).wait
+            assert found is not None
+            return found
+        trial = Trial(replace(self.snapshot, overdrawn=overdrawn), cycle, job)
+        placed = trial.place([run]) if trial.clusters else None
+        if placed is not None:
+            return placed
+        return cycle.offers(job)[2] or Wait(job.id, ReasonCode.WAITING_FOR_CAPACITY, "no other cluster has room for it")
 
     def _is_too_deep(self, ahead: int) -> bool:
         return self._depth is not None and ahead >= self._depth

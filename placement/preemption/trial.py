@@ -167,7 +167,9 @@ class Trial:
         """The limits while the holds of these runs count as ended."""
         before: dict[int, tuple[Line[LimitState], int]] = {}
         for run in ended:
-            for line, fall in _along(self._bench.book.chains(run.tenant_path, run.cluster), run.amounts, falls):
+            for line, fall in _along(
+                self._bench.book.chains(run.tenant_path, run.cluster, run.user), run.amounts, falls
+            ):
                 before.setdefault(id(line), (line, line.held))
                 line.held -= fall
         for line, held in before.values():

@@ -53,6 +53,8 @@ class RunningJob:
     """How long its user said that it runs."""
     replaced: frozenset[UUID] = frozenset()
     """The jobs that were stopped for it. It is not stopped for one of them."""
+    user: UUID | None = None
+    """Whose limits its end relieves, if those count."""
 
     def is_overdue(self, now: datetime) -> bool:
         """Whether it has run longer than its user said."""
