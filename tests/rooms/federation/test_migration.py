@@ -131,7 +131,7 @@ def test_only_a_running_job_can_be_moved_and_only_by_those_who_may_cancel_it(clu
     with pytest.raises(Conflict, match="Only a job that runs"):
         operations.request_migration(submitter, waiting.id, {})
     with pytest.raises(NotFound):
-        operations.request_migration(Actor("x", make_user("x@y.example").id), waiting.id, {})
+        operations.request_migration(Actor(make_user("x@y.example").id, "x"), waiting.id, {})
     for body in ({"lose_work": "yes"}, {"where": 1}, [], {"reason": "x" * 301}):
         with pytest.raises(Invalid):
             operations.request_migration(submitter, waiting.id, body)
