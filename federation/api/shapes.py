@@ -361,7 +361,7 @@ class CapacityShape(serializers.Serializer[Any]):
     clusters = ClusterRoomShape(many=True)
 
 
-class MigrationShape(StrictShape):
+class MigrationShape(serializers.Serializer[Any]):
     reason = serializers.CharField(required=False, max_length=300, help_text="Why, for the job's timeline.")
     lose_work = serializers.BooleanField(
         required=False, help_text="Whether a job without a checkpoint for the new place is moved too. By default, no."
