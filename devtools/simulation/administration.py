@@ -2,8 +2,8 @@
 clusters.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from clusters.models import Cluster, Flavor, MaintenanceWindow, Node
 from clusters.operations.windows import WantedWindow, cancel_window, make_window
 from federation import operations
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, PlacementPolicy, Reservation
-from federation.operations.restoration import close_on_request, open_on_request
 from foundation import clock
 from foundation.problems import Conflict, NotFound
 from quotas.engine.holds import Borrowing
@@ -30,8 +29,9 @@ from tenancy.models import Tenant
 from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM
 
-from .operators import NotYet
+from .operators import later_after_a_conflict
 from .stage import CLUSTERS, GPU_LIMIT, TEAMS, user
+from .standstills import close_dispatch
 
 if TYPE_CHECKING:
     from .world import World
@@ -216,13 +216,6 @@ def destroy_cluster(world: "World") -> None:
     world.scheduler.after(30, lambda: give_up_destroyed(world))
 
 
-def close_dispatch(world: "World") -> None:
-    """An operator begins a standstill while processes are in the middle of their work, and opens dispatch later."""
-    body = {"reason": "maintenance"}
-    world.wish("closes dispatch", lambda: close_on_request(SYSTEM, body))
-    world.scheduler.after(world.faults.between(5, 60), lambda: world.wish("opens dispatch", open_dispatch))
-
-
 def give_up_destroyed(world: "World") -> None:
     """The destroyed cluster, if there is one, is attested and removed, also if the database has forgotten that."""
     name = world.lost_cluster
@@ -349,27 +342,13 @@ def _end_egress() -> None:
         end_egress_price(SYSTEM, price_id)
 
 
-@contextmanager
-def _later_after_a_conflict() -> Iterator[None]:
-    try:
-        yield
-    except Conflict as conflict:
-        raise NotYet(str(conflict)) from conflict
-
-
-def open_dispatch() -> None:
-    """Ends the standstill. Raises NotYet while something is left."""
-    with _later_after_a_conflict():
-        open_on_request(SYSTEM, {})
-
-
 def _remove(name: str) -> None:
-    with _later_after_a_conflict():
+    with later_after_a_conflict():
         clusters.operations.remove_cluster(SYSTEM, cluster_id(name))
 
 
 def _attest(name: str) -> None:
-    with _later_after_a_conflict():
+    with later_after_a_conflict():
         operations.attest_cluster(SYSTEM, cluster_id(name), {"what": "destroyed", **NOTE})
 
 

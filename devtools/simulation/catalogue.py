@@ -133,7 +133,6 @@ def _wrong_requests() -> tuple[tuple[str, Callable[[], object]], ...]:
         ("sets a budget of past dates", lambda: budget(period="dates", starts_at=past, ends_at=past + timedelta(1))),
         ("sets a budget of no days", lambda: budget(period="dates", starts_at=later, ends_at=later)),
         ("sets a monthly budget with dates", lambda: budget(starts_at=past)),
-        ("prices the past", lambda: create_price(SYSTEM, NewPrice(CLUSTERS[0], flavor, Decimal(1), effective_from=past))),
         ("prices in euros", lambda: create_price(SYSTEM, NewPrice(CLUSTERS[0], flavor, Decimal(1), "EUR"))),
         ("prices an unknown flavor", lambda: create_price(SYSTEM, NewPrice(CLUSTERS[0], "none", Decimal(1)))),
         ("prices an unknown kind", lambda: create_price(

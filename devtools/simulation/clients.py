@@ -1,4 +1,4 @@
-"""What clients do: each submits a job until it knows that it exists, and may suspend and resume it, or cancel it and submit
+"""What clients do: each submits a job until it knows that it exists, and may move it, suspend and resume it, or cancel it and submit
 it again.
 """
 
@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django.db import Error, close_old_connections
 
@@ -36,6 +37,10 @@ AGAIN = 0.5
 
 SUSPENDED = 0.15
 """The share of the jobs that their clients suspend and resume."""
+MOVED = 0.2
+"""The share of the jobs that their clients move away from the cluster on which they run."""
+NOT_MOVED = frozenset({"state_conflict", "no_place_to_move"})
+MOVE_TIMES, MOVE_SECONDS = 4, 20.0
 
 OTHERS_RUN = "SELECT FROM federation_job WHERE state = 'running' AND priority < 100 LIMIT 1"
 LATE_POLLS, LATE_POLL_SECONDS = 18, 5.0
@@ -57,6 +62,8 @@ class Submission:
     suspend_after: float | None = None
     """In seconds after the client knows its job."""
     suspended_for: float = 0.0
+    is_moved: bool = False
+    """Whether the client asks a few times to move it."""
     is_late: bool = False
     """Whether the client submits it only when a less urgent job has started, if one does in time."""
     is_suspended: bool = False
@@ -78,7 +85,7 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
     """The jobs of a world; only those with these numbers if there are any."""
     chance, more = random.Random(f"{seed}/plan"), random.Random(f"{seed}/more")
     ruled, suspends = random.Random(f"{seed}/ruled"), random.Random(f"{seed}/suspends")
-    beside = random.Random(f"{seed}/beside")
+    beside, moves = random.Random(f"{seed}/beside"), random.Random(f"{seed}/moves")
     count = chance.randint(2, 4)
     is_crowd = random.Random(f"{seed}/crowd").random() < CROWDS and not swarm.rates
     if is_crowd:
@@ -112,6 +119,7 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
         )
         if suspends.random() < SUSPENDED and not swarm.rates:
             submission.suspend_after, submission.suspended_for = suspends.uniform(0, 60), suspends.uniform(0, 40)
+        submission.is_moved = moves.random() < MOVED and not swarm.rates
         if is_crowd:
             pod |= {"count": 1, "gpu": {"count": 1}}
         if is_rush:
@@ -180,9 +188,10 @@ class Client:
         self._one = submission
 
     def want(self) -> None:
-        """Submits until the client knows its job, and suspends and resumes it, or cancels it later, if it wants to."""
+        """Submits until the client knows its job, and moves it, suspends and resumes it, or cancels it later, if it wants to."""
         while True:
             self._submit()
+            self._move()
             self._suspend()
             self._cancel()
             one = self._one
@@ -198,6 +207,7 @@ class Client:
                 body=body,
                 cancel_after=None,
                 suspend_after=None,
+                is_moved=False,
                 is_late=False,
                 job_id="",
                 is_cancelled=False,
@@ -256,6 +266,24 @@ class Client:
         if again.get("job") != first["job"]:
             self._world.machine.unexpected.append(f"{one.key} twice in one request was answered {first} and {again}")
         return str(first["job"]["id"])
+
+    def _move(self) -> None:
+        """Asks to move the job until that is acknowledged, a few times: it may not run yet, or fit elsewhere."""
+        one = self._one
+        for _ in range(MOVE_TIMES if one.job_id and one.is_moved else 0):
+            self._world.scheduler.sleep(self._faults.between(0, MOVE_SECONDS))
+            asked = self._ask("move", one.job_id)
+            try:
+                job = operations.request_migration(self._actor, UUID(one.job_id), {"lose_work": True})
+            except Problem as problem:
+                if problem.code not in NOT_MOVED:
+                    self._world.machine.unexpected.append(f"{one.key} cannot be moved: {problem.code}: {problem}")
+                self._told(asked, "refused", f"{problem.code}: {problem}")
+            except Error as error:
+                self._told(asked, "unknown", type(error).__name__)
+            else:
+                self._told(asked, "ok", job.state)
+                return
 
     def _suspend(self) -> None:
         """Suspends the job and resumes it, each until the answer is known. It may have ended meanwhile."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from federation.operations.restoration import close_on_request
 from tenancy.queries import SYSTEM
 
-from . import administration
+from . import administration, standstills
 from .operators import Wish
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class LostCommits:
             world.launch(name)
         administration.give_up_destroyed(world)
         delay = world.faults.between(*OPEN_AFTER)
-        world.scheduler.after(delay, lambda: world.wish("opens dispatch", administration.open_dispatch))
+        world.scheduler.after(delay, lambda: world.wish("opens dispatch", standstills.opening()))
 
     def _forget(self) -> None:
         """What clients were answered since the backup does not bind the gateway; they notice, and ask again."""

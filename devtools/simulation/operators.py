@@ -1,12 +1,13 @@
 """What operators do: a process that carries out wishes one after the other, each until its outcome is known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.db import Error, close_old_connections
 
-from foundation.problems import Problem
+from foundation.problems import Conflict, Problem
 
 if TYPE_CHECKING:
     from .world import World
@@ -25,6 +26,15 @@ class Wish:
 
 class NotYet(Exception):
     """The wish cannot be fulfilled now: the operator tries it again later."""
+
+
+@contextmanager
+def later_after_a_conflict() -> Iterator[None]:
+    """Raises NotYet for a Conflict."""
+    try:
+        yield
+    except Conflict as conflict:
+        raise NotYet(str(conflict)) from conflict
 
 
 def operate(world: "World") -> None:

@@ -288,7 +288,7 @@ class _Projection:
         if phase == "deleting" and not self._running[uid]:
             phase = "absent"
         where = "there" if noted.is_elsewhere else "here"
-        thing = {"phase": "absent"} if phase == "absent" else {"phase": phase, "uid": number}
+        thing: dict[str, Any] = {"phase": "absent"} if phase == "absent" else {"phase": phase, "uid": number}
         if uid in self._foreign and phase != "absent":
             thing["foreign"] = True
         running = sorted(number for other, number in self._uids[attempt.object_name].items() if self._running[other])
