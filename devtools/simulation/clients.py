@@ -40,7 +40,7 @@ SUSPENDED = 0.15
 MOVED = 0.2
 """The share of the jobs that their clients move away from the cluster on which they run."""
 NOT_MOVED = frozenset({"state_conflict", "no_place_to_move"})
-MOVE_TIMES, MOVE_SECONDS = 4, 20.0
+MOVE_TIMES, MOVE_SECONDS, MOVE_POLLS = 4, 5.0, 15
 
 OTHERS_RUN = "SELECT FROM federation_job WHERE state = 'running' AND priority < 100 LIMIT 1"
 LATE_POLLS, LATE_POLL_SECONDS = 18, 5.0
@@ -268,10 +268,13 @@ class Client:
         return str(first["job"]["id"])
 
     def _move(self) -> None:
-        """Asks to move the job until that is acknowledged, a few times: it may not run yet, or fit elsewhere."""
-        one = self._one
+        """Asks to move the job until that is acknowledged, a few times: it may not run, or not fit elsewhere."""
+        one, sleep = self._one, self._world.scheduler.sleep
         for _ in range(MOVE_TIMES if one.job_id and one.is_moved else 0):
-            self._world.scheduler.sleep(self._faults.between(0, MOVE_SECONDS))
+            sleep(self._faults.between(0, MOVE_SECONDS))
+            for _ in range(MOVE_POLLS):
+                if self._world.state_of(one.job_id) != "running":
+                    sleep(1)
             asked = self._ask("move", one.job_id)
             try:
                 job = operations.request_migration(self._actor, UUID(one.job_id), {"lose_work": True})
