@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MOST_REFUSALS = 60
 """After ten minutes of refusals, an operator answers for what is left."""
-NOTE = {"note": "we looked at what is left on its cluster"}
+NOTE = {"note": "what is left was checked on its cluster"}
 
 
 def close_dispatch(world: "World") -> None:
