@@ -4,17 +4,19 @@ import asyncio
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from django.db import connection
 
+from clusters.drivers.simulated import path_of
 from clusters.models import Cluster
 from clusters.operations import register_simulated
 from config.celery import app
@@ -142,12 +144,41 @@ def test_the_others_go_on_when_a_worker_is_killed_in_its_turn(home, fleet):
         wait_for(lambda: left_to_release() < left, "work goes on")
 
 
+def froze_beside(process: subprocess.Popen[bytes], home: Path, members: Sequence[Cluster]) -> bool:
+    """Whether the process is frozen now, and in the middle of no write: neither to a simulated member, which is a file that
+    would stay closed to all others, nor to the database, which ends such a session after a minute.
+    """
+    for each in family(process):
+        each.suspend()
+    time.sleep(0.1)
+    if is_idle() and all(takes_writes(path_of(home, member.server)) for member in members):
+        return True
+    for each in family(process):
+        each.resume()
+    return False
+
+
+def is_idle() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND state LIKE 'idle in transaction%'"
+        )
+        return bool(cursor.fetchone()[0] == 0)
+
+
+def takes_writes(path: Path) -> bool:
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as file, suppress(sqlite3.OperationalError):
+        file.execute("BEGIN IMMEDIATE")
+        return True
+    return False
+
+
 def test_a_frozen_worker_does_not_keep_its_clusters_from_the_others(home, fleet):
-    fleet(4, 40)
+    members = fleet(4, 40)
     with running(home, *BEAT), running(home, *WORKER) as frozen:
         wait_for(lambda: has_a_turn(frozen), "it is in its turn")
-        for each in family(frozen):
-            each.suspend()
+        wait_for(lambda: froze_beside(frozen, home, members), "it is frozen while it writes to no simulated cluster")
         with running(home, *WORKER):
             wait_for(lambda: left_to_release() == 0, "everything is released by another")
         for each in family(frozen):

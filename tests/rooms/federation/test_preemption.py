@@ -318,9 +318,10 @@ def test_its_users_see_why_it_was_stopped_and_what_others_would_have_cost(contes
     assert one["beneficiary"] == {
         "job": str(job.id), "name": "urgent", "tenant": "acme/research/vision", "priority": 100,
     }  # fmt: skip
-    assert [(v["job"], v["lost_seconds"], v["cost_gpu_seconds"]) for v in one["victims"]] == [
-        (str(victim.id), 600, (600 + 60) * 8)
-    ]
+    (stopped,) = one["victims"]
+    lost = stopped["lost_seconds"]  # at the decision, which a busy host takes late
+    assert 600 <= lost < 660
+    assert (stopped["job"], stopped["cost_gpu_seconds"]) == (str(victim.id), (lost + 60) * 8)
     assert [(c["job"], c["name"], c["gpus"]) for c in one["considered"]] == [(str(other.id), "old", 8.0)]
     assert call(ada, "get", f"/jobs/{job.id}/preemptions")[1]["items"][0]["role"] == "beneficiary"
     assert call(ada, "get", f"/jobs/{other.id}/preemptions")[1]["items"] == []
