@@ -103,7 +103,8 @@ fn take_in(model: &Protocol, next: &mut State, a: usize, object: Object) -> bool
         }
         return false;
     }
-    next.names[a].runs != 0 || object.phase == Phase::Active
+    // A pod may still start while its Job is being deleted.
+    next.names[a].runs != 0 || matches!(object.phase, Phase::Active | Phase::Deleting)
 }
 
 /// `restoration.open_dispatch`, without a note: every cluster was compared, and nothing is left.
