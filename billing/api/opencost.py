@@ -73,26 +73,28 @@ class AssetShape(serializers.Serializer[Any]):
     totalCost = serializers.FloatField()
 
 
-class AllocationsShown(serializers.Serializer[Any]):
+class SetsShown(serializers.Serializer[Any]):
+    """Sets of rows, each by its name."""
+
+    code = serializers.IntegerField()
+    row: type[serializers.Serializer[Any]]
+
+    def get_fields(self) -> dict[str, Any]:
+        """A serializer has an attribute `data` already."""
+        sets = serializers.ListField(child=serializers.DictField(child=self.row()))
+        return {**super().get_fields(), "data": sets}
+
+
+class AllocationsShown(SetsShown):
     """A set for each step, by name."""
 
-    code = serializers.IntegerField()
-
-    def get_fields(self) -> dict[str, Any]:
-        """A serializer has an attribute `data` already."""
-        sets = serializers.ListField(child=serializers.DictField(child=AllocationShape()))
-        return {**super().get_fields(), "data": sets}
+    row = AllocationShape
 
 
-class AssetsShown(serializers.Serializer[Any]):
+class AssetsShown(SetsShown):
     """One set, by cluster, node and flavor."""
 
-    code = serializers.IntegerField()
-
-    def get_fields(self) -> dict[str, Any]:
-        """A serializer has an attribute `data` already."""
-        sets = serializers.ListField(child=serializers.DictField(child=AssetShape()))
-        return {**super().get_fields(), "data": sets}
+    row = AssetShape
 
 
 class AllocationView(ApiView):

@@ -34,6 +34,10 @@ ORDERS = {"created": "id", "-created": "-id"}
 SEEN = {"seen": "seen_at", "-seen": "-seen_at"}
 STATE = OpenApiParameter("state", str, enum=NegativeIdle.State.values, description="Only rows in this state.")
 FORMATS = ("json", "csv")
+BRIDGE = (
+    "charged", "idle_shared", "idle_central", "overhead", "platform_shared", "platform_central", "total",
+)  # fmt: skip
+"""The parts of the total, in their order."""
 MOST_WEIGHTS = 1000
 MOST_WEIGHT = 10**9
 
@@ -306,22 +310,7 @@ def show_sharing(report: SharingReport) -> dict[str, Any]:
             for one in report.tenants
         ],
         "pools": [show_pool(one) for one in report.pools],
-        "bridges": [
-            {
-                "currency": one.currency,
-                **_moneys(
-                    one,
-                    "charged",
-                    "idle_shared",
-                    "idle_central",
-                    "overhead",
-                    "platform_shared",
-                    "platform_central",
-                    "total",
-                ),
-            }
-            for one in report.bridges
-        ],
+        "bridges": [{"currency": one.currency, **_moneys(one, *BRIDGE)} for one in report.bridges],
     }
 
 

@@ -285,6 +285,7 @@ def main() -> int:
     )
     parser.add_argument("--engine-tests-only", action="store_true", help="leave out the rooms")
     options = parser.parse_args()
+    os.environ["ALL_EXAMPLES"] = "1"  # of laws (`tests.laws`)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that copies and servers are cleared away
     preload()
     with ExitStack() as stack:

@@ -34,6 +34,7 @@ RULES = {"rules": [{"name": "once", "then": "again", "retries": 1}]}
 OTHER_RULES = {"rules": [{"name": "no-images", "when": {"seen": ["image"]}, "then": "stop"}]}
 CLASS = {"name": "rush", "value": 50, "description": "before the others", "is_open": True, "shield_seconds": 30}
 NOBODY = UUID(int=99)
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 MANY = 1000
 """More than there are wrong requests."""
 
@@ -99,8 +100,11 @@ def _ask_wrongly(world: "World", number: int) -> None:
 
 
 def _wrong_requests() -> tuple[tuple[str, Callable[[], object]], ...]:
-    past, later = datetime(2020, 1, 1, tzinfo=UTC), BEGINS_AT + timedelta(days=9)
-    flavor = Flavor.objects.order_by("id").values_list("name", flat=True).first() or ""
+    return (*_wrong_limits(), *_wrong_prices(), *_wrong_rules())
+
+
+def _wrong_limits() -> tuple[tuple[str, Callable[[], object]], ...]:
+    later = BEGINS_AT + timedelta(days=9)
 
     def budget(**more: Any) -> object:
         given: dict[str, Any] = {
@@ -111,11 +115,6 @@ def _wrong_requests() -> tuple[tuple[str, Callable[[], object]], ...]:
             "period": "month",
         }
         return put_budget(SYSTEM, WantedBudget(**given | more))
-
-    def reserve(**more: Any) -> object:
-        body = {"tenant": TEAMS[0], "name": "wrong", "pod_sets": [{"count": 99, "cpu": "1", "memory": "1Gi", "gpu": {"count": 4}}],
-                "ends_at": "2026-06-02T00:00:00Z"}  # fmt: skip
-        return operations.make_reservation(user("ada"), body | more, show=lambda row: {"id": str(row.id)}, key="")
 
     return (
         ("limits an unknown resource", lambda: put_limit(SYSTEM, "acme", "luck", nominal=1)),
@@ -130,19 +129,37 @@ def _wrong_requests() -> tuple[tuple[str, Callable[[], object]], ...]:
         ("sets a negative budget", lambda: budget(amount=Decimal(-1), period="week", notify_at=(0,))),
         ("sets a budget in euros", lambda: budget(currency="EUR")),
         ("sets a budget without dates", lambda: budget(period="dates")),
-        ("sets a budget of past dates", lambda: budget(period="dates", starts_at=past, ends_at=past + timedelta(1))),
+        ("sets a budget of past dates", lambda: budget(period="dates", starts_at=LONG_AGO, ends_at=LONG_AGO + timedelta(1))),
         ("sets a budget of no days", lambda: budget(period="dates", starts_at=later, ends_at=later)),
-        ("sets a monthly budget with dates", lambda: budget(starts_at=past)),
+        ("sets a monthly budget with dates", lambda: budget(starts_at=LONG_AGO)),
+    )  # fmt: skip
+
+
+def _wrong_prices() -> tuple[tuple[str, Callable[[], object]], ...]:
+    flavor = Flavor.objects.order_by("id").values_list("name", flat=True).first() or ""
+    return (
         ("prices in euros", lambda: create_price(SYSTEM, NewPrice(CLUSTERS[0], flavor, Decimal(1), "EUR"))),
         ("prices an unknown flavor", lambda: create_price(SYSTEM, NewPrice(CLUSTERS[0], "none", Decimal(1)))),
         ("prices an unknown kind", lambda: create_price(
             SYSTEM, NewPrice(CLUSTERS[0], flavor, Decimal(1), capacity_type="luck"))),
         ("prices past traffic", lambda: create_egress_price(
-            SYSTEM, NewEgressPrice("a", "b", Decimal(1), organisation="acme", effective_from=past))),
+            SYSTEM, NewEgressPrice("a", "b", Decimal(1), organisation="acme", effective_from=LONG_AGO))),
         ("prices traffic in euros", lambda: create_egress_price(
             SYSTEM, NewEgressPrice("a", "b", Decimal(1), "EUR", organisation="acme"))),
         ("prices traffic of a team", lambda: create_egress_price(
             SYSTEM, NewEgressPrice("a", "b", Decimal(1), organisation=_team("vision").path))),
+    )  # fmt: skip
+
+
+def _wrong_rules() -> tuple[tuple[str, Callable[[], object]], ...]:
+    later = BEGINS_AT + timedelta(days=9)
+
+    def reserve(**more: Any) -> object:
+        body = {"tenant": TEAMS[0], "name": "wrong", "pod_sets": [{"count": 99, "cpu": "1", "memory": "1Gi", "gpu": {"count": 4}}],
+                "ends_at": "2026-06-02T00:00:00Z"}  # fmt: skip
+        return operations.make_reservation(user("ada"), body | more, show=lambda row: {"id": str(row.id)}, key="")
+
+    return (
         ("reserves too much", reserve),
         ("reserves nothing", lambda: reserve(pod_sets=[], ends_at="yesterday")),
         ("sets a policy without sense", lambda: operations.put_policy(SYSTEM, _team("vision").id, {"clusters": "all"})),
@@ -161,7 +178,7 @@ def _wrong_requests() -> tuple[tuple[str, Callable[[], object]], ...]:
         ("asks for an override without a reason", lambda: request_override(
             user("ada"), _first(Budget.objects.filter(removed_at=None)), amount=Decimal(1), reason=" ", expires_at=later)),
         ("asks for a past override", lambda: request_override(
-            user("ada"), _first(Budget.objects.filter(removed_at=None)), amount=Decimal(1), reason="x", expires_at=past)),
+            user("ada"), _first(Budget.objects.filter(removed_at=None)), amount=Decimal(1), reason="x", expires_at=LONG_AGO)),
         ("attests without a word", lambda: operations.attest_cluster(SYSTEM, NOBODY, {})),
         ("attests no run", lambda: operations.attest_run(SYSTEM, NOBODY, {"note": "gone"})),
         ("cancels nothing", lambda: operations.request_cancellation(user("ada"), NOBODY)),

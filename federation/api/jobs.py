@@ -125,10 +125,15 @@ class Migration(ApiView):
     @extend_schema(request=MigrationShape, responses={202: JobShape})
     def post(self, request: Request, job_id: UUID) -> Response:
         """Moves a running job to another cluster: its run is stopped with time for a checkpoint, and it is placed again
-        elsewhere. Refused unless another cluster has room for it now. Idempotent while its run is being stopped.
+        elsewhere. Refused unless another cluster has room for it now. Idempotent while its run is being stopped, and
+        later with an Idempotency-Key.
         """
-        request_migration(self.actor, job_id, request.data)
-        return Response(_with_cost(job_of(self.actor, job_id)), status=202)
+
+        def produce() -> tuple[int, dict[str, Any]]:
+            request_migration(self.actor, job_id, request.data)
+            return 202, _with_cost(job_of(self.actor, job_id))
+
+        return self.created(request, None, f"jobs/{job_id}/migrate", produce)
 
 
 class Attempts(ApiView):

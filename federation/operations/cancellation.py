@@ -7,9 +7,9 @@ from django.db import transaction
 from federation.engine.lifecycle import JobState
 from federation.locks import lock_job
 from federation.models import JOB_LIFECYCLE, Attempt, Job
+from federation.queries.jobs import permission_to_change
 from foundation.problems import Conflict, NotFound
 from foundation.transactions import retried
-from tenancy.engine.roles import Permission
 from tenancy.operations import record_audit
 from tenancy.queries import Actor, require
 
@@ -27,8 +27,7 @@ def request_cancellation(actor: Actor, job_id: UUID) -> Job:
         job = lock_job(job_id)
         if job is None:
             raise NotFound
-        owns = job.created_by_id == actor.user_id
-        require(actor, job.tenant, Permission.SUBMIT if owns else Permission.MANAGE_JOBS)
+        require(actor, job.tenant, permission_to_change(job, actor))
         if job.state in (JobState.CANCELLING, JobState.CANCELLED):
             # Sends a wake-up again, in case that of the first request was lost.
             live = Attempt.objects.filter(job=job, finished_at=None, stop_requested_at__isnull=False)

@@ -14,7 +14,7 @@ from federation.engine.intake.reading import Faults, Fields
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.locks import lock_jobs_and_attempts
 from federation.models import Attempt, Checkpoint, Job
-from federation.queries.jobs import job_of
+from federation.queries.jobs import job_of, permission_to_change
 from federation.queries.preemption import load_run
 from federation.queries.quotes import place_after_move
 from federation.queries.submissions import field_errors
@@ -25,7 +25,6 @@ from placement.values.decisions import Placement, Wait
 from placement.values.preemption import RunningJob
 from placement.values.quantities import duration_text
 from placement.values.reason_codes import ReasonCode
-from tenancy.engine.roles import Permission
 from tenancy.operations import record_audit
 from tenancy.queries import Actor, require
 
@@ -44,7 +43,7 @@ def request_migration(actor: Actor, job_id: UUID, body: object) -> Job:
     """
     reason, may_lose = _read(body)
     job = job_of(actor, job_id)
-    require(actor, job.tenant, Permission.SUBMIT if job.created_by_id == actor.user_id else Permission.MANAGE_JOBS)
+    require(actor, job.tenant, permission_to_change(job, actor))
     if Attempt.objects.filter(job=job, finished_at=None, stop_reason=ReasonCode.MIGRATED).exists():
         return job
     run = load_run(job_id) if job.state == JobState.RUNNING else None

@@ -12,9 +12,9 @@ from django.db import transaction
 from federation.engine.lifecycle import JobState
 from federation.locks import lock_job
 from federation.models import JOB_LIFECYCLE, Attempt, Job
+from federation.queries.jobs import permission_to_change
 from foundation.problems import Conflict, NotFound
 from foundation.transactions import retried
-from tenancy.engine.roles import Permission
 from tenancy.operations import record_audit
 from tenancy.queries import Actor, require
 
@@ -61,8 +61,7 @@ def _own(actor: Actor, job_id: UUID, done: str) -> Job:
     job = lock_job(job_id)
     if job is None:
         raise NotFound
-    owns = job.created_by_id == actor.user_id
-    require(actor, job.tenant, Permission.SUBMIT if owns else Permission.MANAGE_JOBS)
+    require(actor, job.tenant, permission_to_change(job, actor))
     if job.state in JOB_LIFECYCLE.terminal:
         raise Conflict(f"The job has already {job.state}.", code="state_conflict")
     if job.state == JobState.CANCELLING:

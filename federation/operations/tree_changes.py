@@ -92,7 +92,8 @@ def _write_limit(actor: Actor, path: str, value: Value) -> None:
         for name in ("nominal", "borrowing_limit", "lending_limit")
     )
     assert nominal is not None
-    put_limit(actor, path, resource, nominal=nominal, clusters=value["clusters"], borrowing=Borrowing(borrow, lend))
+    borrowing = Borrowing(borrow, lend, reclaims=value["reclaims"])
+    put_limit(actor, path, resource, nominal=nominal, clusters=value["clusters"], borrowing=borrowing)
 
 
 def _remove_limit(actor: Actor, path: str, value: Value) -> None:

@@ -11,6 +11,7 @@ from django.utils.dateparse import parse_datetime
 from federation.engine.lifecycle import JobState
 from federation.models import Attempt, Job, JobEvent, RemoteObject
 from foundation.problems import FieldError, Invalid, NotFound
+from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
 JOB_FILTERS = ("tenant", "state", "cluster", "user", "label", "created_after", "created_before")
@@ -45,6 +46,11 @@ def job_of(actor: Actor, job_id: UUID) -> Job:
     if job is None:
         raise NotFound
     return job
+
+
+def permission_to_change(job: Job, actor: Actor) -> Permission:
+    """What the actor needs at the job's tenant to cancel, suspend, resume or move it."""
+    return Permission.SUBMIT if job.created_by_id == actor.user_id else Permission.MANAGE_JOBS
 
 
 def filtered_jobs(actor: Actor, query: Mapping[str, str]) -> QuerySet[Job]:

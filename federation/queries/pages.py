@@ -15,7 +15,7 @@ from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject, Reservation
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
 from federation.queries.failures import DiagnosisView, diagnosis_of
-from federation.queries.jobs import expected_start, job_states
+from federation.queries.jobs import expected_start, job_states, permission_to_change
 from federation.queries.pod_set_lines import PodSetLine, pod_set_line, pod_set_text
 from federation.queries.preemptions import PreemptionView, preemption_views
 from federation.queries.reports import Reports, reports_of_job
@@ -186,17 +186,12 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
     if job is None:
         raise NotFound
     held = permissions_at(actor, job.tenant)
-    owns = job.created_by_id == actor.user_id
     is_over = job.state in TERMINAL_JOB_STATES
     spec = job.spec
     line = line_of(job)
     reasons = grouped(_why_not(job.explanation)) if job.state == JobState.QUEUED else ()
     never = tuple(group for group in reasons if group.is_for_good)
-    may_change = (
-        not is_over
-        and job.state != JobState.CANCELLING
-        and (Permission.SUBMIT if owns else Permission.MANAGE_JOBS) in held
-    )
+    may_change = not is_over and job.state != JobState.CANCELLING and permission_to_change(job, actor) in held
     return JobView(
         line=line,
         tenant_id=job.tenant_id,

@@ -113,6 +113,7 @@ def _limits(actor: Actor, tenants: QuerySet[Tenant]) -> Found:
                 "nominal": shown(row.nominal),
                 "borrowing_limit": shown(row.borrowing_limit),
                 "lending_limit": shown(row.lending_limit),
+                "reclaims": row.reclaims,
             },
         )
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from django.db import connections as django_connections
@@ -15,10 +16,12 @@ from federation.engine.lifecycle import AttemptState
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
 from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
+from federation.queries.quotes import _desk
 from foundation.problems import Conflict
 from quotas.models import QuotaLimit
+from tenancy.models import AuditEntry
 from tests.builders import make_limit, submit
-from tests.live import gpu_job, observe_until
+from tests.live import gpu_job, observe_until, simulated_cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -125,3 +128,28 @@ def test_two_observers_and_a_reconciler_at_once_agree(cluster, submitter):
     raised = at_once(lambda: observe_until(finished), lambda: observe_until(finished), operations.reconcile_clusters)
     assert raised == []
     assert Attempt.objects.count() == len(jobs)
+
+
+@pytest.fixture
+def runs(cluster, submitter):
+    """A job that runs, and another cluster that has room for it."""
+    simulated_cluster("west")
+    job = submit(submitter, gpu_job(seconds=100_000))
+    observe_until(lambda: Job.objects.filter(id=job.id, state="running").exists())
+    _desk.forget()
+    return job
+
+
+def test_requests_to_move_a_job_at_the_same_moment_stop_its_run_once(runs, submitter):
+    move = partial(operations.request_migration, submitter, runs.id, {"lose_work": True})
+    assert at_once(move, move, move) == []
+    assert Attempt.objects.get(job=runs).stop_reason == "migrated"
+    assert AuditEntry.objects.filter(action="job.migrate").count() == 1
+
+
+def test_a_cancellation_wins_over_a_move_at_the_same_moment(runs, submitter):
+    move = partial(operations.request_migration, submitter, runs.id, {"lose_work": True})
+    raised = at_once(move, partial(operations.request_cancellation, submitter, runs.id))
+    assert {type(one) for one in raised} <= {Conflict}
+    observe_until(lambda: Job.objects.filter(id=runs.id, state="cancelled").exists())
+    assert Attempt.objects.filter(job=runs).count() == 1

@@ -161,6 +161,7 @@ def _items(
                 "nominal": format_amount(name, place.nominal[name]),
                 "borrowing_limit": None if borrow is None else format_amount(name, borrow),
                 "lending_limit": None if lend is None else format_amount(name, lend),
+                "reclaims": False,
             },
         )
     yield from _stopped(node, path, warnings)
@@ -178,6 +179,7 @@ def _stopped(node: Node, path: str, warnings: list[str]) -> Iterator[tuple[Key, 
         "nominal": "0",
         "borrowing_limit": "0",
         "lending_limit": None,
+        "reclaims": False,
     }
     yield Key(Kind.LIMIT, path, "jobs"), value
 

@@ -29,7 +29,7 @@ WHY: Mapping[str, str] = {
     "flavorFungibility": "placement compares all flavors of all clusters",
     "admissionChecks": "a policy hook may refuse jobs",
     "admissionChecksStrategy": "a policy hook may refuse jobs",
-    "reclaimWithinCohort": "what is lent returns when the borrower's work ends",
+    "reclaimWithinCohort": "what is lent returns when the borrower's work ends, unless you add `reclaims: true` to the limit",
     "borrowWithinCohort": "borrowed quota makes no job stop",
     "wallTimePolicy": "set a budget of GPU-hours",
 }

@@ -188,6 +188,7 @@ def _limit(fields: Fields) -> Entry:
             value[name] = _amount(fields, name, resource)
         else:
             value[name] = None if name in fields.values else default
+    value["reclaims"] = fields.flag("reclaims", default=False)
     return limit_name(resource, clusters), value
 
 
@@ -267,7 +268,7 @@ SINGLE: tuple[tuple[str, Kind, Callable[[Fields], Entry]], ...] = (
     ("invoice_terms", Kind.INVOICE_TERMS, _invoice_terms),
 )
 KNOWN: Mapping[Kind, frozenset[str]] = {
-    Kind.LIMIT: frozenset(["resource", "clusters", "nominal", "borrowing_limit", "lending_limit"]),
+    Kind.LIMIT: frozenset(["resource", "clusters", "nominal", "borrowing_limit", "lending_limit", "reclaims"]),
     Kind.USER_LIMIT: frozenset(["resource", "most"]),
     Kind.SUBMISSION_LIMIT: frozenset(["most_waiting", "jobs_per_minute"]),
     Kind.ROLE: frozenset(["user", "group", "role", "expires_at"]),

@@ -13,7 +13,7 @@ from federation.operations import endings, transitions
 from federation.operations.consequences import Ending
 from federation.queries.quotes import _desk
 from foundation.problems import Conflict, Invalid, NotFound
-from tenancy.models import AuditEntry
+from tenancy.models import AuditEntry, User
 from tenancy.queries import Actor
 from tests.builders import make_user, submit
 from tests.live import gpu_job, observe_until, simulated_cluster
@@ -145,3 +145,17 @@ def test_a_job_that_is_suspended_while_it_is_moved_is_suspended(cluster, submitt
     ended(attempt)
     job.refresh_from_db()
     assert job.state == "suspended"
+
+
+def test_a_repeated_request_with_its_key_moves_the_job_once_also_after_the_move(cluster, submitter, call):
+    simulated_cluster("west")
+    job, attempt = started(submitter)
+    ada = User.objects.get(id=submitter.user_id)
+    answers = [call(ada, "post", f"/jobs/{job.id}/migrate", {"lose_work": True}, **{"Idempotency-Key": "k-1"})]
+    ended(attempt)
+    operations.run_scheduling_cycle()
+    answers.append(call(ada, "post", f"/jobs/{job.id}/migrate", {"lose_work": True}, **{"Idempotency-Key": "k-1"}))
+    assert [status for status, _ in answers] == [202, 202]
+    assert answers[0][1] == answers[1][1]
+    assert AuditEntry.objects.filter(action="job.migrate").count() == 1
+    assert not moved(Attempt.objects.get(job=job, number=2))

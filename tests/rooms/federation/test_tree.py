@@ -8,11 +8,14 @@ import yaml
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from federation.engine.tree.items import Kind
+from federation.engine.tree.reading import KNOWN
 from federation.models import PriorityClass
 from federation.operations import put_class
 from federation.operations.tree import apply_tree, plan_tree
 from federation.queries.tree import tree_file
 from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
+from quotas.api.shapes import QuotaPut, SubmissionLimitPut, UserLimitPut
 from quotas.models import QuotaLimit, SubmissionLimit, UserLimit
 from quotas.operations import put_user_limit, take_holds
 from quotas.queries import discrepancies
@@ -35,7 +38,7 @@ ACME = f"""{HEAD}tenants:
     kind: team
     weight: 2.5
     limits:
-      - {{resource: gpu, nominal: 8, borrowing_limit: null, lending_limit: 2}}
+      - {{resource: gpu, nominal: 8, borrowing_limit: null, lending_limit: 2, reclaims: true}}
       - {{resource: memory, nominal: 1024Gi, clusters: [north]}}
     user_limits:
       - {{resource: jobs, most: 4}}
@@ -86,6 +89,7 @@ def test_a_file_is_applied_once_and_what_is_exported_changes_nothing():
     team = Tenant.objects.get(path="acme/a")
     row = QuotaLimit.objects.get(tenant=team, resource="gpu")
     assert (row.nominal, row.borrowing_limit, row.lending_limit, str(team.weight)) == (8000, None, 2000, "2.50")
+    assert row.reclaims
     assert SubmissionLimit.objects.get(tenant=team).most_waiting == 100
     assert RoleBinding.objects.get(tenant=team).role == "manager"
     actions = set(AuditEntry.objects.values_list("action", flat=True))
@@ -355,3 +359,9 @@ def test_a_file_with_too_many_changes_is_refused_as_a_whole(monkeypatch):
         apply_tree(SYSTEM, file)
     assert refused.value.code == "too_many_changes"
     assert not Tenant.objects.exists()
+
+
+def test_a_limit_in_a_file_has_every_field_that_the_api_sets():
+    assert KNOWN[Kind.LIMIT] == set(QuotaPut().fields) - {"tenant"}
+    assert KNOWN[Kind.USER_LIMIT] == set(UserLimitPut().fields) - {"tenant"}
+    assert KNOWN[Kind.SUBMISSION_LIMIT] == set(SubmissionLimitPut().fields) - {"tenant"}
