@@ -39,4 +39,4 @@ def month_of(text: str) -> date:
     try:
         return datetime.strptime(text.strip(), "%Y-%m").replace(tzinfo=UTC).date()
     except ValueError:
-        raise Invalid.field("month", "not_a_month", "a month such as 2026-12") from None
+        raise Invalid.field("month", "not_a_month", "write a month such as 2026-12") from None

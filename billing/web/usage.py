@@ -127,7 +127,7 @@ def month_of(text: str) -> tuple[int, int]:
         return now().year, now().month
     match = MONTH.fullmatch(text)
     if match is None or not 2000 <= int(match[1]) <= 2200:  # noqa: PLR2004 - years that make sense
-        raise Invalid.field("month", "bad_format", "a month such as 2026-11")
+        raise Invalid.field("month", "bad_format", "write a month such as 2026-11")
     return int(match[1]), int(match[2])
 
 
