@@ -32,7 +32,7 @@ def test_the_bridge_the_heat_map_and_the_shares_are_shown(north, visit):
     policy()
     used(north, one=4, two=2)
     text = visit().content.decode()
-    assert "everything is computed now" in text
+    assert "This month is not closed, so its figures may change." in text
     assert '<td class="num heat-4" title="45.00 of 60.00 USD">75</td>' in text
     assert text.count('class="num heat-5"') == 30
     for words in ("Idle, borne by tenants", "45.00", "1,800.00", "1,860.00", "format=csv"):
