@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
+from django.db import connection
 
 from billing.models import Budget, Rate
 from billing.operations.budgets import put_budget
@@ -91,6 +92,7 @@ class Command(BaseCommand):
             _prices(cluster)
         _limits()
         past = _history(tenants, people, days)
+        _count_rows()
         _budgets()
         live = _live_jobs(people)
         self.stdout.write(_report(address, past, live, as_json=json))
@@ -166,6 +168,12 @@ def _limits() -> None:
         if not QuotaLimit.objects.filter(tenant__path=tenant, resource=resource).exists():
             borrowing = BORROWING.get(path, CEILING) if resource == "gpu" else CEILING
             put_limit(SYSTEM, tenant, resource, nominal=nominal, clusters=clusters, borrowing=borrowing)
+
+
+def _count_rows() -> None:
+    """PostgreSQL plans sums of what was just written by its statistics, which autovacuum would collect later."""
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
 
 
 def _budgets() -> None:
