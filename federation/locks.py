@@ -30,13 +30,15 @@ class Claim:
     attempt_ids: tuple[UUID, ...]
 
 
-_DUE = """
+_UNCLAIMED = """
 SELECT id FROM federation_attempt
  WHERE cluster_id = %(cluster)s
-   AND next_action_at <= now()
    AND (claim_expires_at IS NULL OR claim_expires_at < now())
    AND state = ANY(%(live)s)
    AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+"""
+_DUE = f"""{_UNCLAIMED}
+   AND next_action_at <= now()
 """
 _TAKE = """
 , claim AS MATERIALIZED (
@@ -51,11 +53,27 @@ UPDATE federation_attempt AS attempt
  WHERE attempt.id = due.id
 RETURNING attempt.id, attempt.claim_token
 """
+_TAKE_UNASKED = """
+, claim AS MATERIALIZED (
+    SELECT nextval('federation_claim_token') AS token
+)
+UPDATE federation_attempt AS attempt
+   SET claim_token = claim.token, claim_expires_at = now() + make_interval(secs => %(seconds)s)
+  FROM due, claim
+ WHERE attempt.id = due.id
+RETURNING attempt.id, attempt.claim_token
+"""
 CLAIM_DUE = f"""
 WITH due AS ({_DUE} ORDER BY next_action_at, id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE}
 """
 CLAIM_PROBES = f"""
 WITH due AS ({_DUE} ORDER BY md5(id || %(salt)s) LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE}
+"""
+CLAIM_LEFT_WAITING = f"""
+WITH due AS ({_UNCLAIMED}
+   AND next_action_at IS NOT NULL AND state = 'reserved' AND stop_requested_at IS NULL
+   AND reserved_at < now() - make_interval(secs => %(waited)s)
+ ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE_UNASKED}
 """
 
 
@@ -85,33 +103,13 @@ def _claim_of(rows: Sequence[tuple[UUID, int]]) -> Claim:
     return Claim(rows[0][1] if rows else 0, tuple(row[0] for row in rows))
 
 
-POSTPONE_UNCLAIMED = """
-UPDATE federation_attempt AS attempt
-   SET next_action_at = now() + make_interval(secs => %(seconds)s),
-       tries = CASE WHEN pending.counts THEN attempt.tries + 1 ELSE attempt.tries END
-  FROM (SELECT id, next_action_at <= now() AS counts FROM federation_attempt
-         WHERE cluster_id = %(cluster)s AND state = ANY(%(live)s) AND claim_expires_at IS NULL
-           AND next_action_at < now() + make_interval(secs => %(seconds)s)
-           AND NOT (next_action_at <= now() AND state = 'reserved' AND stop_requested_at IS NULL
-                    AND tries + 1 >= %(most_tries)s)
-         ORDER BY id
-           FOR NO KEY UPDATE SKIP LOCKED) AS pending
- WHERE attempt.id = pending.id
-"""
-
-
-def postpone_unclaimed(cluster_id: UUID, seconds: float, most_tries: int) -> None:
-    """Nothing of the cluster needs a visit for this time, except for attempts that another transaction is writing, and
-    creations that fail for the last time: these stay as they are. For each pending visit a failure is counted.
+def claim_left_waiting(cluster_id: UUID, seconds: float, limit: int) -> Claim:
+    """Takes unclaimed creations that were placed there at least this long ago. `sent_at` is not written: the claim is
+    for giving them up without a call.
     """
-    asked: dict[str, Any] = {
-        "cluster": cluster_id,
-        "live": LIVE_ATTEMPT_STATES,
-        "seconds": seconds,
-        "most_tries": most_tries,
-    }
     with connection.cursor() as cursor:
-        cursor.execute(POSTPONE_UNCLAIMED, asked)
+        cursor.execute(CLAIM_LEFT_WAITING, {**_asked(cluster_id, limit), "waited": seconds})
+        return _claim_of(cursor.fetchall())
 
 
 def lock_job(job_id: UUID) -> Job | None:

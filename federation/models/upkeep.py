@@ -7,7 +7,7 @@ from clusters.models import Cluster
 
 
 class ClusterUpkeep(models.Model):
-    """When a cluster is next compared with our rows, and until when it counts as slow for each kind of visit.
+    """When a cluster is next compared with our rows, until when it counts as slow for each kind of visit, and its rest.
 
     A row is made when it is first needed. All times are by the database's clock.
     """
@@ -23,6 +23,12 @@ class ClusterUpkeep(models.Model):
     )
     slow_compare_until = models.DateTimeField(
         null=True, help_text="It counts as slow for comparison until this time, because it recently delayed one."
+    )
+    rests_until = models.DateTimeField(
+        null=True, help_text="Dispatch leaves it alone until this time, because it answered no call of the last visit."
+    )
+    silent_visits = models.PositiveSmallIntegerField(
+        db_default=0, default=0, help_text="The number of visits in a row in which it answered no call."
     )
 
     class Meta:

@@ -26,13 +26,12 @@ import clusters.operations
 import clusters.queries
 from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
-from federation.locks import Claim, claim_due_attempts, claim_probes, keep_attempts, lock_jobs_of, postpone_unclaimed
+from federation.locks import Claim, claim_due_attempts, claim_left_waiting, claim_probes, keep_attempts, lock_jobs_of
 from federation.models import Attempt, RemoteObject
 from federation.queries.claimed_attempts import ClaimedAttempt, claimed_attempts
 from federation.queries.due_clusters import DueCluster, due_clusters, is_being_visited
 from federation.queries.secrets import with_opened_secrets
 from foundation.crash import crash_point
-from foundation.host import host
 from foundation.pipelines import one_round_trip
 from foundation.threads import put_session_aside
 from foundation.transactions import retried
@@ -44,17 +43,17 @@ from .consequences import Ending
 from .endings import REFUSED, end_attempts
 from .observation import Observations, record_observations
 from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
+from .rests import begin_rest, end_rest
 from .rounds import Brought, Rounds
-from .visits import MOST_TIMES_FAILED, Visit, without_a_call
+from .visits import Visit, given_up
 
 BATCH = 48
 PROBES = 2
 """The number of attempts at a slow cluster whose calls show whether it answers."""
 MAX_BACKOFF_SECONDS = 30.0
-REST_SECONDS = 14.0
-"""The least time that a slow cluster is left alone after it answered none of a visit's calls. At most it is twice as long, at
-random: visits to several such clusters that once began together do not go on to begin and end together.
-"""
+MOST_SILENT_VISITS = 3
+PATIENCE_SECONDS = 180.0
+"""A creation that waited so long at a cluster with so many silent visits in a row is given up, and its job goes elsewhere."""
 LOOK_AGAIN_SECONDS = 1.0
 ORDER_SECONDS = 0.25
 """The delay after its release until a gang's pods are first checked; it doubles each time."""
@@ -77,6 +76,8 @@ def _dispatch_to_cluster(cluster: DueCluster) -> Brought:
         visited = visited.and_then(_visit_claimed(cluster, claim_due_attempts, BATCH))
     if visited.silence is not None:
         _leave_alone(cluster.id, visited.silence)
+    elif visited.brought.count:
+        end_rest(cluster.id)
     return visited.brought
 
 
@@ -103,13 +104,17 @@ def _visit_claimed(cluster: DueCluster, take: Callable[[UUID, int], Claim], limi
 
 
 def _leave_alone(cluster_id: UUID, silence: DriverError) -> None:
-    """Pending visits count as failed, and wait; creations that failed too often without an answer are given up."""
-    rest = REST_SECONDS * (1 + host().chance().random())
+    """The cluster rests; creations that waited too long there are given up."""
+    if begin_rest(cluster_id) < MOST_SILENT_VISITS:
+        return
+    while (waited := _claim_left_waiting(cluster_id)).attempt_ids:
+        _record_alone(waited, given_up(waited.attempt_ids, silence))
+        clusters.operations.record_creates(cluster_id, silence.reason)
+
+
+def _claim_left_waiting(cluster_id: UUID) -> Claim:
     with transaction.atomic():
-        postpone_unclaimed(cluster_id, rest, MOST_TIMES_FAILED)
-        worn_out = claim_due_attempts(cluster_id, BATCH)
-    if worn_out.attempt_ids:
-        _record_alone(worn_out, without_a_call(worn_out.attempt_ids, silence))
+        return claim_left_waiting(cluster_id, PATIENCE_SECONDS, BATCH)
 
 
 ROUNDS = Rounds("dispatch", "dispatch", due_clusters, _dispatch_to_cluster, is_being_visited)

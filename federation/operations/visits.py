@@ -12,7 +12,7 @@ from uuid import UUID
 from clusters.drivers import Ambiguous, ClusterDriver, DriverError, Throttled, Unreachable
 from clusters.drivers.connections import run
 from federation.engine.lifecycle import AttemptState
-from federation.queries.claimed_attempts import ClaimedAttempt, creations_tried
+from federation.queries.claimed_attempts import ClaimedAttempt
 from foundation.clock import monotonic
 from placement.values.reason_codes import ReasonCode
 
@@ -96,10 +96,9 @@ def _silence_in(outcomes: Sequence[Outcome]) -> DriverError | None:
     return silent[0] if silent and len(silent) == len(outcomes) else None
 
 
-def without_a_call(attempt_ids: Collection[UUID], error: DriverError) -> list[Outcome]:
-    """The outcomes of attempts that a silent cluster was not asked about. The failure counts for them like for the others."""
-    given_up = creations_tried(attempt_ids, MOST_TIMES_FAILED)
-    return [_given_up(id_, error) if id_ in given_up else Failed(id_, error) for id_ in attempt_ids]
+def given_up(attempt_ids: Collection[UUID], error: DriverError) -> list[Outcome]:
+    """The outcomes of creations that are given up without a call."""
+    return [_given_up(id_, error) for id_ in attempt_ids]
 
 
 def _unless_given_up(attempt: ClaimedAttempt, outcome: Outcome) -> Outcome:

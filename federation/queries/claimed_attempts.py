@@ -285,12 +285,6 @@ class _ObjectRow(NamedTuple):
     secrets: str
 
 
-def creations_tried(attempt_ids: Collection[UUID], times: int) -> set[UUID]:
-    """Those of these attempts that are still to be created after this number of tries."""
-    rows = Attempt.objects.filter(id__any_of=list(attempt_ids), state=AttemptState.RESERVED, stop_requested_at=None)
-    return set(rows.filter(tries__gte=times).values_list("id", flat=True))
-
-
 @lru_cache(maxsize=4096)
 def spec_hash_of(spec: str) -> str:
     """The digest on objects of a job with this stored spec."""

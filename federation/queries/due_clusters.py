@@ -14,6 +14,7 @@ SELECT cluster.id, coalesce(upkeep.slow_dispatch_until > now(), false)
   FROM clusters_cluster AS cluster
   LEFT JOIN federation_clusterupkeep AS upkeep ON upkeep.cluster_id = cluster.id
  WHERE cluster.health <> ALL(%(silent)s)
+   AND coalesce(upkeep.rests_until <= now(), true)
    AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
    AND EXISTS (SELECT FROM federation_attempt AS attempt
                 WHERE attempt.cluster_id = cluster.id AND attempt.next_action_at <= now() AND attempt.state = ANY(%(live)s)
@@ -37,8 +38,9 @@ class DueCluster(NamedTuple):
 
 
 def due_clusters() -> list[DueCluster]:
-    """Clusters that answer and have unclaimed attempts due for a visit. Costs one index lookup per cluster, and another per
-    slow one: it has one visit at a time, and to look for that only at its door would cost a connection each time.
+    """Clusters that answer, do not rest, and have unclaimed attempts due for a visit. Costs one index lookup per cluster,
+    and another per slow one: it has one visit at a time, and to look for that only at its door would cost a connection
+    each time.
     """
     asked: dict[str, Any] = {"silent": SILENT, "live": list(LIVE_ATTEMPT_STATES)}
     with connection.cursor() as cursor:

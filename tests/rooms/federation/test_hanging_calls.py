@@ -8,10 +8,12 @@ import pytest
 from clusters.drivers import Ambiguous
 from clusters.drivers.simulated import SimulatedDriver
 from federation import operations
-from federation.models import Attempt
+from federation.locks import claim_left_waiting
+from federation.models import Attempt, ClusterUpkeep
 from federation.operations import visits
-from federation.operations.dispatch import BATCH, PROBES, REST_SECONDS, ROUNDS
-from federation.operations.outcomes import Failed, Stopped
+from federation.operations.dispatch import BATCH, MOST_SILENT_VISITS, PATIENCE_SECONDS, PROBES, ROUNDS
+from federation.operations.outcomes import Stopped
+from federation.operations.rests import FORGET_SECONDS, REST_SECONDS
 from federation.operations.visits import MOST_TIMES_FAILED
 from federation.queries.due_clusters import due_clusters
 from foundation.clock import database_now, now
@@ -45,7 +47,9 @@ def asked(monkeypatch):
 
 
 def due_again():
+    """Everything there is due, and the cluster has rested."""
     Attempt.objects.filter(finished_at=None).update(next_action_at=now(), claim_expires_at=None)
+    ClusterUpkeep.objects.filter(rests_until__gt=now()).update(rests_until=now())
 
 
 def test_an_attempt_whose_creation_never_gets_an_answer_is_given_up(cluster, submitter, asked):
@@ -58,87 +62,96 @@ def test_an_attempt_whose_creation_never_gets_an_answer_is_given_up(cluster, sub
     assert len(asked) > 1
 
 
-def test_a_slow_cluster_that_does_not_answer_gets_a_few_calls_and_all_attempts_count_a_try(cluster, submitter, asked):
-    _, attempt = place(submitter)
-    pile_up(attempt, [cluster], ATTEMPTS - 1)
-    ROUNDS.mark(cluster.id, 60)
-    operations.dispatch_attempts()
-    assert len(asked) == PROBES
-    assert set(Attempt.objects.values_list("tries", "claim_expires_at")) == {(1, None)}
-    for _ in range(5):
+def silent_visits(cluster, number=1):
+    """This many visits in a row that the cluster does not answer; returns what it rests after each, in seconds."""
+    ROUNDS.mark(cluster.id, 600)
+    rests = []
+    for _ in range(number):
         due_again()
         operations.dispatch_attempts()
+        rest = ClusterUpkeep.objects.get(cluster=cluster).rests_until - database_now()
+        rests.append(rest.total_seconds())
+    return rests
+
+
+def place_many(submitter, cluster, number):
+    """Attempts that wait for their creation there."""
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], number - 1)
+    return attempt
+
+
+def have_waited(**attempts):
+    Attempt.objects.filter(**attempts).update(reserved_at=now() - timedelta(seconds=PATIENCE_SECONDS + 1))
+
+
+def test_a_slow_cluster_that_does_not_answer_gets_a_few_calls_and_nothing_else_there_is_written(
+    cluster, submitter, asked
+):
+    place_many(submitter, cluster, ATTEMPTS)
+    silent_visits(cluster)
+    assert len(asked) == PROBES
+    assert Attempt.objects.filter(sent_at=None, tries=0, claim_expires_at=None).count() == ATTEMPTS - PROBES
+    silent_visits(cluster, 5)
     assert len(set(asked)) > PROBES, "the probes are not always the same"
 
 
-def test_a_slow_cluster_that_does_not_answer_is_left_alone_for_a_while_with_all_that_is_due_there(
-    cluster, submitter, asked
-):
-    _, attempt = place(submitter)
-    pile_up(attempt, [cluster], BATCH + 2)
-    ROUNDS.mark(cluster.id, 60)
-    operations.dispatch_attempts()
-    assert len(asked) == PROBES
+def test_a_silent_cluster_rests_with_all_that_is_placed_there_meanwhile(cluster, submitter, asked):
+    attempt = place_many(submitter, cluster, BATCH + 2)
+    silent_visits(cluster)
+    pile_up(attempt, [cluster], 1)
     assert due_clusters() == []
-    soonest = Attempt.objects.order_by("next_action_at").values_list("next_action_at", flat=True)[0]
-    assert soonest > database_now() + timedelta(seconds=REST_SECONDS / 2)
-    assert set(Attempt.objects.values_list("tries", flat=True)) == {1}
-    assert Attempt.objects.filter(sent_at=None).count() == BATCH + 3 - PROBES, "nothing was sent for the others"
+    due_again()
+    assert [due.id for due in due_clusters()] == [cluster.id]
 
 
-def test_two_silent_clusters_are_not_left_alone_for_the_same_time(cluster, submitter, asked):
-    _, attempt = place(submitter)
-    ROUNDS.mark(cluster.id, 60)
-    rests = set()
-    for _ in range(3):
-        due_again()
-        operations.dispatch_attempts()
-        attempt.refresh_from_db()
-        rests.add(round((attempt.next_action_at - database_now()).total_seconds(), 1))
-    assert len(rests) > 1
-    assert all(REST_SECONDS - 1 < rest <= 2 * REST_SECONDS for rest in rests)
+def test_rests_double_twice_and_differ_between_clusters(cluster, submitter, asked):
+    place_many(submitter, cluster, 2 * PROBES)
+    rests = silent_visits(cluster, 4)
+    for rest, doubled in zip(rests, (1, 2, 4, 4), strict=True):
+        assert REST_SECONDS * doubled - 1 < rest <= 2 * REST_SECONDS * doubled
+    assert len({round(rest / doubled, 1) for rest, doubled in zip(rests, (1, 2, 4, 4), strict=True)}) > 1
 
 
-def test_all_that_is_worn_out_at_a_silent_cluster_is_given_up_however_much_it_is(cluster, submitter, asked):
-    _, attempt = place(submitter)
-    pile_up(attempt, [cluster], BATCH + PROBES + 3)
-    ROUNDS.mark(cluster.id, 60)
-    Attempt.objects.update(tries=MOST_TIMES_FAILED - 1)
+def test_a_rest_of_long_ago_does_not_lengthen_the_next(cluster, submitter, asked):
+    place_many(submitter, cluster, PROBES)
+    silent_visits(cluster, 3)
+    ClusterUpkeep.objects.update(rests_until=now() - timedelta(seconds=FORGET_SECONDS + 1))
+    assert silent_visits(cluster)[0] <= 2 * REST_SECONDS
+
+
+def test_an_answer_ends_the_row_of_silent_visits(cluster, submitter, asked, monkeypatch):
+    place_many(submitter, cluster, PROBES)
+    silent_visits(cluster, 3)
+    monkeypatch.undo()
+    due_again()
     operations.dispatch_attempts()
+    upkeep = ClusterUpkeep.objects.get(cluster=cluster)
+    assert (upkeep.silent_visits, upkeep.rests_until) == (0, None)
+    assert Attempt.objects.filter(released_at=None).count() == 0
+
+
+def test_all_that_waited_too_long_at_a_silent_cluster_goes_elsewhere_however_much_it_is(cluster, submitter, asked):
+    place_many(submitter, cluster, BATCH + PROBES + 4)
+    silent_visits(cluster, MOST_SILENT_VISITS - 1)
+    have_waited()
+    assert Attempt.objects.filter(finished_at=None).count() == BATCH + PROBES + 4, "too few visits were silent"
+    silent_visits(cluster)
     assert set(Attempt.objects.values_list("state", "end_reason")) == {("abandoned", "create_failed")}
+    assert len(asked) == MOST_SILENT_VISITS * PROBES
+    cluster.refresh_from_db()
+    assert "creates_fail" in [reason["code"] for reason in cluster.reasons]
 
 
-def test_what_is_not_due_at_a_silent_cluster_counts_no_try(cluster, submitter, asked):
-    _, attempt = place(submitter)
-    pile_up(attempt, [cluster], PROBES)
-    waits = Attempt.objects.order_by("id").first()
-    ROUNDS.mark(cluster.id, 60)
-    Attempt.objects.filter(id=waits.id).update(next_action_at=now() + timedelta(seconds=5))
-    operations.dispatch_attempts()
-    waits.refresh_from_db()
-    assert waits.tries == 0
-    assert waits.next_action_at > database_now() + timedelta(seconds=REST_SECONDS / 2)
-
-
-def test_attempts_that_a_silent_cluster_was_not_asked_about_are_given_up_like_the_others(cluster, submitter, asked):
-    _, attempt = place(submitter)
-    pile_up(attempt, [cluster], ATTEMPTS - 1)
-    ROUNDS.mark(cluster.id, 60)
-    Attempt.objects.update(tries=MOST_TIMES_FAILED - 1)
-    operations.dispatch_attempts()
-    assert len(asked) == PROBES
-    assert set(Attempt.objects.values_list("state", "end_reason")) == {("abandoned", "create_failed")}
-
-
-def test_only_a_creation_is_given_up_without_a_call(cluster, submitter):
-    _, attempt = place(submitter)
-    pile_up(attempt, [cluster], 3)
-    fresh, cancelled, committed, worn_out = Attempt.objects.order_by("id")
-    Attempt.objects.exclude(id=fresh.id).update(tries=MOST_TIMES_FAILED)
+def test_only_a_creation_that_waited_is_given_up_without_a_call(cluster, submitter, asked):
+    place_many(submitter, cluster, 4)
+    fresh, cancelled, committed, waited = Attempt.objects.order_by("id")
+    have_waited(id__in=[cancelled.id, committed.id, waited.id])
     Attempt.objects.filter(id=cancelled.id).update(stop_requested_at=now(), stop_reason="cancelled", stop_message="x")
     Attempt.objects.filter(id=committed.id).update(state="starting", starting_at=now())
-    outcomes = visits.without_a_call([one.id for one in (fresh, cancelled, committed, worn_out)], Ambiguous("silence"))
-    assert [type(outcome) for outcome in outcomes] == [Failed, Failed, Failed, Stopped]
+    claim = claim_left_waiting(cluster.id, PATIENCE_SECONDS, BATCH)
+    assert claim.attempt_ids == (waited.id,)
+    assert {type(one) for one in visits.given_up(claim.attempt_ids, Ambiguous("silence"))} == {Stopped}
 
 
 def test_a_slow_cluster_that_hangs_on_releases_gets_a_few_of_them(cluster, submitter, monkeypatch):
@@ -156,7 +169,7 @@ def test_a_slow_cluster_that_hangs_on_releases_gets_a_few_of_them(cluster, submi
     operations.dispatch_attempts()
     assert len(released) == PROBES
     assert Attempt.objects.filter(state="starting").count() == PROBES
-    assert set(Attempt.objects.values_list("released_at", "tries")) == {(None, 1)}
+    assert set(Attempt.objects.values_list("released_at", "tries")) == {(None, 0), (None, 1)}
 
 
 def test_a_slow_cluster_that_answers_gets_all_calls_of_the_visit(cluster, submitter):
