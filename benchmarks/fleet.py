@@ -230,25 +230,28 @@ def measure(size: Size, home: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {"jobs_per_second_by_workers": {}}
     gateway = Gateway(home)
     with fleet_of(size) as fleet:
-        _say("steady arrivals, without and beside the members that hang")
-        with gateway.running(1):
-            alone, beside = fleet.in_turn(size)
-            figures |= _cpu(gateway, size.steady_seconds)
+        if size.steady_rounds:
+            _say("steady arrivals, without and beside the members that hang")
+            with gateway.running(1):
+                figures |= _waits(*fleet.in_turn(size)) | _cpu(gateway, size.steady_seconds)
         for workers in size.workers if size.jobs else ():
             _say(f"a backlog of {size.jobs} jobs for {workers} workers")
             with gateway.running(workers):
                 figures["jobs_per_second_by_workers"][str(workers)] = round(fleet.backlog(size.jobs), 1)
-        _say(f"so far {figures}, alone {_spread(alone)}, beside those that hang {_spread(beside)}")
+        _say(f"so far {figures}")
         if size.history:
             figures |= _history(fleet, size.history)
-    return figures | {
+    return figures | {"peak_mib_by_process": gateway.peak_mib, "database_connections": gateway.connections}
+
+
+def _waits(alone: Sequence[float], beside: Sequence[float]) -> dict[str, float]:
+    """Of the arrivals on members that answer, without and beside those that hang."""
+    return {
         "healthy_p50_ms_alone": 1000 * report.median(alone),
         "healthy_p50_ms_beside_hanging": 1000 * report.median(beside),
         "healthy_p99_ms_alone": 1000 * report.percentile(alone, 0.99),
         "healthy_p99_ms_beside_hanging": 1000 * report.percentile(beside, 0.99),
         "healthy_p99_ratio": report.percentile(beside, 0.99) / report.percentile(alone, 0.99),
-        "peak_mib_by_process": gateway.peak_mib,
-        "database_connections": gateway.connections,
     }
 
 
@@ -311,10 +314,12 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, help="of the backlog; 0 leaves it out")
     parser.add_argument("--history", type=int, help="ended jobs; 0 leaves them out")
+    parser.add_argument("--rounds", type=int, help="of arrivals without and beside hanging members; 0 leaves them out")
     options = parser.parse_args()
     size = QUICK if options.quick else FULL
     size.jobs = size.jobs if options.jobs is None else options.jobs
     size.history = size.history if options.history is None else options.history
+    size.steady_rounds = size.steady_rounds if options.rounds is None else options.rounds
     report.conditions(
         members=size.members, hanging=size.hanging, jobs=size.jobs, history=size.history,
         arrivals=f"{ARRIVALS_A_SECOND}/s", worker_processes=3, postgresql="without fsync",

@@ -53,7 +53,7 @@ PROBES = 2
 MAX_BACKOFF_SECONDS = 30.0
 MOST_SILENT_VISITS = 3
 PATIENCE_SECONDS = 180.0
-"""A creation that waited so long at a cluster with so many silent visits in a row is given up, and its job goes elsewhere."""
+"""A creation that has waited this long is given up after this number of silent visits in a row; its job goes elsewhere."""
 LOOK_AGAIN_SECONDS = 1.0
 ORDER_SECONDS = 0.25
 """The delay after its release until a gang's pods are first checked; it doubles each time."""

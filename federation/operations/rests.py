@@ -4,6 +4,7 @@ The rest belongs to the cluster and not to its attempts. So a silent visit costs
 and jobs that are placed there meanwhile do not end the rest.
 """
 
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -35,7 +36,7 @@ UPDATE federation_clusterupkeep SET silent_visits = 0, rests_until = NULL WHERE 
 
 def begin_rest(cluster_id: UUID) -> int:
     """The number of silent visits in a row, with the one that just ended."""
-    values = {
+    values: dict[str, Any] = {
         "cluster": cluster_id,
         "seconds": REST_SECONDS * (1 + host().chance().random()),
         "most_doublings": MOST_DOUBLINGS,

@@ -18,7 +18,6 @@ from federation.engine.intake.init_and_sidecars import with_secrets
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
 from federation.engine.objects.gpu_needs import ANY_NODE, NodeNeeds, enforced
-from federation.models import Attempt
 from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.reservations import load_reservations
 from federation.queries.windows import load_windows

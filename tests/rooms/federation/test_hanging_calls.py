@@ -145,7 +145,7 @@ def test_all_that_waited_too_long_at_a_silent_cluster_goes_elsewhere_however_muc
 
 def test_only_a_creation_that_waited_is_given_up_without_a_call(cluster, submitter, asked):
     place_many(submitter, cluster, 4)
-    fresh, cancelled, committed, waited = Attempt.objects.order_by("id")
+    _fresh, cancelled, committed, waited = Attempt.objects.order_by("id")
     have_waited(id__in=[cancelled.id, committed.id, waited.id])
     Attempt.objects.filter(id=cancelled.id).update(stop_requested_at=now(), stop_reason="cancelled", stop_message="x")
     Attempt.objects.filter(id=committed.id).update(state="starting", starting_at=now())
