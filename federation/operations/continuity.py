@@ -54,16 +54,20 @@ def lose_sight() -> int:
     Attempts that were never released are abandoned, except in a standstill.
     """
     lost_since = Now() - timedelta(seconds=settings.CLUSTER_LOST_SECONDS)
-    silent = list(Cluster.objects.filter(silent_since__lt=lost_since).values_list("id", "name"))
-    return sum(_lose(cluster_id, name) for cluster_id, name in silent)
+    silent = Cluster.objects.filter(Exists(_in_sight(OuterRef("pk"))), silent_since__lt=lost_since)
+    return sum(_lose(cluster_id, name) for cluster_id, name in list(silent.values_list("id", "name")))
+
+
+def _in_sight(cluster_id: UUID | OuterRef) -> QuerySet[Attempt]:
+    """Attempts there that are not known to have ended, and not `unknown` yet."""
+    return Attempt.objects.filter(cluster_id=cluster_id, state__in=[*NEVER_RELEASED, *MAY_RUN])
 
 
 @retried
 def _lose(cluster_id: UUID, name: str) -> int:
     message = f"Cluster {name} stopped answering before anything was started there."
     with transaction.atomic():
-        silent = Attempt.objects.filter(cluster_id=cluster_id, cluster__silent_since__isnull=False)
-        here = silent.filter(state__in=[*NEVER_RELEASED, *MAY_RUN])
+        here = _in_sight(cluster_id).filter(cluster__silent_since__isnull=False)
         attempts = lock_with_jobs(here.values_list("id", flat=True)).values()
         # A restored database may have forgotten their release: only the comparison with the cluster shows it.
         waiting = [] if open_standstill() else [one.id for one in attempts if one.state in NEVER_RELEASED]
