@@ -6,6 +6,7 @@ published account's token, and the API server's own CPU time is read until every
 that becomes slower slows each turn equally; the ratio is the result.
 """
 
+import argparse
 import asyncio
 import os
 import tempfile
@@ -36,6 +37,7 @@ POLICIES = {"none": None, "earlier": EARLIER, "published": PUBLISHED}
 
 def main() -> None:
     """Prints conditions, a table, and one JSON object."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     report.conditions(jobs_a_turn=JOBS, turns=TURNS, earlier=EARLIER.name)
     with tempfile.TemporaryDirectory(prefix="switchyard-bench-", dir="/var/tmp") as folder:
         [plane] = start_fleet(("bench",), Path(folder), with_nodes=False)

@@ -4,6 +4,7 @@ Batches of 500, each hold under limits at three levels of the tree for two resou
 PostgreSQL and database. A proof of the ledger runs at the end.
 """
 
+import argparse
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ BATCHES = 20
 
 def main() -> None:
     """Prints conditions, a table, and one JSON object."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     report.conditions(batches=BATCHES, holds_a_batch=BATCH, journal_lines_a_hold=4)
     with own_database():
         figures = _measure()

@@ -4,6 +4,7 @@ One observer process follows them all. A node's label changes on the honest memb
 the database is measured; the memory is the observer's peak.
 """
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -21,6 +22,7 @@ PATIENCE_SECONDS = 120.0
 
 def main() -> None:
     """Prints conditions, a table, and one JSON object."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     report.conditions(changes=CHANGES)
     with own_database():
         from tests.hostile_member import LIES

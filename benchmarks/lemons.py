@@ -9,6 +9,7 @@ The jobs ask for nearly all GPUs: in a full cluster, a node on which jobs fail s
 rules, a failed job starts again as often, wherever there is room.
 """
 
+import argparse
 import heapq
 import random
 from collections import Counter, defaultdict
@@ -175,6 +176,7 @@ class World:
 
 def main() -> None:
     """Prints conditions, a table by seed, and one JSON object."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     report.conditions(
         nodes=NODES, gpus_a_node=GPUS_A_NODE, lemons=LEMONS, jobs=JOBS, tenants=len(TENANTS), seeds=len(SEEDS),
         fails_on_lemon=FAILS_ON_LEMON, fails_elsewhere=FAILS_ELSEWHERE, bad_tenant_fails=BAD_PROGRAM, retries=RETRIES,

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from .lost_commits import REASON
 from .objects import Run
 
 if TYPE_CHECKING:
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
 
 JUDGES: list[Callable[["World"], Sequence[str]]] = []
 TERMINAL = ("succeeded", "failed", "cancelled")
+DATABASE_PUT_BACK = "the database was put back"
+"""The reason of the standstill after a restore."""
 
 
 def judge(world: "World") -> list[str]:
@@ -333,7 +334,7 @@ def promise_26_nothing_is_done_blindly_on_a_restored_database(world: "World") ->
     """
     found = []
     began = {run.job_uid: run.from_us for run in sorted(runs_on(world), key=lambda run: -run.from_us)}
-    for from_us, to_us in _standstills(world, REASON):
+    for from_us, to_us in _standstills(world, DATABASE_PUT_BACK):
         for sent in world.history.sent:
             if not from_us < sent.at_us < to_us:
                 continue

@@ -10,12 +10,12 @@ from federation.operations.restoration import close_on_request
 from tenancy.queries import SYSTEM
 
 from . import administration, standstills
+from .judges import DATABASE_PUT_BACK
 from .operators import Wish
 
 if TYPE_CHECKING:
     from .world import World
 
-REASON = "the database was put back"
 OPEN_AFTER = (15.0, 90.0)
 """Operators first try to open dispatch after this many seconds."""
 
@@ -56,7 +56,7 @@ class LostCommits:
         world.launch("operator")
 
     def _close(self) -> None:
-        close_on_request(SYSTEM, {"reason": REASON})
+        close_on_request(SYSTEM, {"reason": DATABASE_PUT_BACK})
         world = self._world
         self.is_closed = False
         for name in [name for name, process in world.processes.items() if process.is_dead]:
