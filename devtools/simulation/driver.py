@@ -249,7 +249,7 @@ class SimulatedClusterDriver:
             job = self._cluster.jobs.get((namespace, job_name))
             return [] if job is None else [seen(pod) for pod in self._cluster.pods_of(job)]  # type: ignore[misc]
 
-        return await self._call("list_pods", pods)
+        return self._shown(await self._call("list_pods", pods))
 
     async def open_gate(
         self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
@@ -297,6 +297,11 @@ class SimulatedClusterDriver:
                 found = [job for job in found if self._link.faults.between(0, 1) < LISTED]
         return [seen(thing) for thing in found]
 
+    def _shown(self, things: Any) -> Any:
+        """Notes that the gateway is shown these pods, if they have started."""
+        self._cluster.shown |= {one.uid for one in things if isinstance(one, PodSeen) and one.started_at is not None}
+        return things
+
     async def _watch_nothing(self) -> AsyncIterator[WatchEvent]:
         yield WatchEvent("listed", ())
         while True:
@@ -308,12 +313,15 @@ class SimulatedClusterDriver:
         watching = _Watching(self._link, kind, self._install_id)
         try:
             watching.open()
-            yield WatchEvent("listed", await self._call(f"list_{kind}s", lambda: self._listed(kind)))
+            yield WatchEvent("listed", self._shown(await self._call(f"list_{kind}s", lambda: self._listed(kind))))
             while True:
                 event = await watching.next()
                 if event == "again":
-                    yield WatchEvent("listed", await self._call(f"list_{kind}s", lambda: self._listed(kind)))
+                    yield WatchEvent(
+                        "listed", self._shown(await self._call(f"list_{kind}s", lambda: self._listed(kind)))
+                    )
                 elif isinstance(event, WatchEvent):
+                    self._shown(event.objects)
                     yield event
         finally:
             watching.close()

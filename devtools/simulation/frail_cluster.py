@@ -191,6 +191,7 @@ class FrailCluster(Cluster):
     def suspend(self, job: Job) -> None:
         """Kueue takes the Job's quota away: its pods are stopped, and it waits for `resume`."""
         self.tell(f"Job {job.name} is suspended by Kueue")
+        self.reclaimed.add(job.uid)
         job.suspended = job.waits_for_kueue = True
         for pod in self.pods_of(job):
             if not pod.is_ended:

@@ -193,9 +193,10 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
     found = []
     still = {str(row[0]) for row in world.watch.rows(UNSETTLED)}
     known = {str(row[0]) for row in world.watch.rows("SELECT id FROM federation_attempt")}
+    unseen = _removed_unseen(world)
     for job_id in sorted((ran.keys() | metered.keys()) - still):
         runs = ran.get(job_id, [])
-        if any(run.is_residue or run.attempt_id in taken_away(world) for run in runs):
+        if any(run.is_residue or run.attempt_id in taken_away(world) or run in unseen for run in runs):
             continue
         real = sum(
             ((run.shown_us or run.to_us) - run.from_us) // 1000 * run.gpus for run in runs if run.to_us is not None
@@ -212,6 +213,14 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
         if not is_estimated and (said - real > slack or (real - said > slack and not is_forgotten)):
             found.append(f"job {job_id} ran {real} GPU-ms and is metered {said} GPU-ms")
     return found
+
+
+def _removed_unseen(world: "World") -> list[Run]:
+    """Runs that Kueue ended, and whose pods were removed while the gateway could not see their cluster: they left no trace."""
+    clusters = [*world.clusters.values(), *world.removed]
+    return [
+        run for one in clusters for run in one.runs if run.job_uid in one.reclaimed and run.pod_uid not in one.shown
+    ]
 
 
 METERED = """
