@@ -312,17 +312,17 @@ def main() -> int:
 def report(mutants: Sequence[Mutant], left: Sequence[Mutant], trial: Trial, *, seed: int) -> int:
     for mutant in left:
         print(f"\nsurvives: {mutant}\n{mutant.diff()}")
-    caught = len(mutants) - len(left)
+    dead = len(mutants) - len(left)
     figures = {
         "mutants": len(mutants),
-        "mutants_caught": caught,
-        "caught_by": trial.caught_by,
+        "dead": dead,
+        "dead_by": trial.caught_by,
         "cpu_seconds": round(trial.cpu_seconds),
         "seed": seed,
-        "survivors": [str(mutant) for mutant in left],
+        "survivors": [{"mutant": str(mutant), "diff": mutant.diff()} for mutant in left],
     }
     print(json.dumps(figures))
-    return int(caught < LEAST_SHARE_CAUGHT * len(mutants))
+    return int(dead < LEAST_SHARE_CAUGHT * len(mutants))
 
 
 if __name__ == "__main__":

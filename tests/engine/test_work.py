@@ -92,6 +92,12 @@ def test_it_comes_from_the_cheapest_of_its_places_and_not_at_all_where_it_lies()
     assert egress_to(job(), one, rates, NOW) is None
 
 
+def test_of_places_that_cost_the_same_the_first_named_is_taken():
+    asked = job(data=(need(GIB, Place("us-east"), Place("eu-west"), Place("eu-north")),))
+    rates = [rate("us-east", price="3"), rate("eu-*", price="1")]
+    assert egress_to(asked, uniform(1, region="ap-south"), rates, NOW).moves[0].from_region == "eu-west"
+
+
 def test_two_clusters_without_a_region_are_not_taken_for_neighbours():
     asked = job(data=(need(GIB, Place("", UUID(int=7))),))
     assert egress_to(asked, uniform(1, region=""), [], NOW).cost is None
