@@ -122,6 +122,13 @@ def test_a_shared_gpu_counts_its_shares():
     assert offer.node_selector["nvidia.com/gpu.replicas"] == "4"
 
 
+def test_a_label_that_does_not_say_the_number_of_shares_selects_no_node():
+    labels = gfd("Tesla-T4-SHARED", 15360, gpu__replicas="1", gpu__count="4", gpu__sharing_strategy="time-slicing")
+    offer = only(labels, nvidia__gpu="16")
+    assert (offer.name, offer.units) == ("t4-shared-4", 16)
+    assert "nvidia.com/gpu.replicas" not in offer.node_selector
+
+
 def test_amd_in_its_labels_old_and_new():
     new = only({"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM", "amd.com/gpu.vram": "192G"}, amd__gpu="8")
     old = only(

@@ -39,6 +39,8 @@ def test_a_manifest_without_any_is_read_as_ever():
     [
         (manifest([SHM]), {f"{POD}.volumes[0].name": "required"}),
         (manifest([], [("dshm", "/dev/shm")]), {f"{CONTAINER}.volumeMounts[0].name": "bad_format"}),
+        (manifest([], [("a", "/a"), ("b", "/b")]),
+         {f"{CONTAINER}.volumeMounts[0].name": "bad_format", f"{CONTAINER}.volumeMounts[1].name": "bad_format"}),
         (manifest([SHM], [("dshm", "/memory")]), {f"{CONTAINER}.volumeMounts[0].mountPath": "not_allowed"}),
         (manifest([SHM], [("dshm", "/dev/shm"), ("dshm", "/dev/shm")]), {f"{CONTAINER}.volumeMounts[1].name": "bad_format"}),
         (manifest([DISK], [("cache", "/etc")]), {f"{CONTAINER}.volumeMounts[0].mountPath": "bad_format"}),

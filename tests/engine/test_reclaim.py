@@ -80,6 +80,14 @@ def test_nothing_else_is_stopped(given_world):
     assert (found.decision, found.why_not) == (None, {})
 
 
+def test_the_highest_limit_below_the_shared_one_decides_whether_quota_is_reclaimed():
+    runs = of_b(1, 0), of_b(2, 1)
+    for department, team, expected in ((False, True, None), (True, False, {1})):
+        own = limit("acme/a/x", "gpu", 8 * GPU, 0, nominal=8 * GPU, reclaims=team, number=904)
+        limits = [*lent(runs, reclaims=department), own]
+        assert stopped(planned(borrowing(*runs, waiting=job(pods(1, 8), tenant="acme/a/x"), limits=limits))) == expected
+
+
 def test_shields_and_earlier_stops_are_respected_and_told():
     young = of_b(1, 0, shield_until=NOW + timedelta(minutes=5)), of_b(2, 1, shield_until=NOW + timedelta(minutes=9))
     (text,) = planned(borrowing(*young)).why_not.values()

@@ -179,6 +179,14 @@ def test_a_fault_names_its_field(changes, field, code):
     assert faults_of(make_spec(**changes)) == {field: code}
 
 
+def test_a_topology_prefers_one_cluster_unless_it_says_otherwise():
+    for given, level, mode in (
+        ({}, "cluster", "preferred"), ({"mode": "required"}, "cluster", "required"), ({"level": "rack"}, "rack", "preferred"),
+    ):  # fmt: skip
+        found = read_spec(make_spec(topology=given), RULES).topology
+        assert (found.level, found.mode) == (level, mode)
+
+
 def test_tiers_are_kept_in_order_and_jobs_without_any_keep_their_shape():
     stored = spec_json(
         read_spec(make_spec(constraints={"overflow": [NOW | {"clusters": ["b", "a", "a"]}, LATER]}), RULES)

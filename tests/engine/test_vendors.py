@@ -37,6 +37,7 @@ def test_a_request_without_vendor_and_model_is_for_nvidias(strategy):
     (wait,) = decide(snapshot(fleet[:1], [job(wants(), strategy=strategy)])).waits
     (reason,) = wait.per_cluster
     assert (reason.code, reason.is_for_good) == ("no_such_model", True)
+    assert reason.is_for_good
     assert reason.message == "has no GPU of nvidia; to use those of amd, name the vendor or model"
 
 
@@ -56,6 +57,7 @@ def test_what_cannot_be_placed_is_told_and_never_taken():
     fleet = [uniform(1, of=shown)]
     (reason,) = never_fits(job(wants()), fleet)
     assert (reason.code, reason.message) == ("not_placeable", "has GPU, but it is for show")
+    assert reason.is_for_good
     (wait,) = decide(snapshot(fleet, [job(wants())])).waits
     assert wait.per_cluster[0].code == "not_placeable"
 
