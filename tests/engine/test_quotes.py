@@ -206,6 +206,12 @@ def test_without_limits_quota_allows_all_that_fit():
     assert (nowhere.total, nowhere.within_quota, nowhere.clusters) == (0, 0, ())
 
 
+def test_single_pods_are_all_counted_however_many_and_whatever_domain_they_must_keep_to(monkeypatch):
+    monkeypatch.setattr(quotes, "MOST_COUNTED", 20)
+    found = capacity(job(pods(1, 1), level="rack", mode="required"), snapshot([uniform(1, nodes=4, per_rack=2)], []))
+    assert (found.total, found.is_at_least) == (32, False)
+
+
 def test_a_gang_that_only_prefers_a_domain_is_counted_by_nodes_and_one_that_must_keep_to_it_is_not():
     """Racks of three nodes hold one gang of two each; nodes of any rack hold three."""
     fleet = [uniform(1, nodes=6, per_rack=3)]

@@ -59,7 +59,7 @@ def test_what_cannot_be_placed_is_told_and_never_taken():
     assert (reason.code, reason.message) == ("not_placeable", "has GPU, but it is for show")
     assert reason.is_for_good
     (wait,) = decide(snapshot(fleet, [job(wants())])).waits
-    assert wait.per_cluster[0].code == "not_placeable"
+    assert (wait.per_cluster[0].code, wait.per_cluster[0].is_for_good) == ("not_placeable", True)
 
 
 def slices(*free):
