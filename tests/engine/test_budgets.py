@@ -19,7 +19,7 @@ from placement.values.budgets import BudgetState, BudgetWindow
 from placement.values.model import PriceChange, Release
 from tests.laws import examples
 
-from .fleets import NOW, cluster, flavor, job, node, pods, snapshot
+from .fleets import A100, NOW, cluster, flavor, job, node, pods, snapshot
 
 MONTHLY = Terms("money", "USD", "month")
 FOREVER = NOW - timedelta(days=30), NOW + timedelta(days=365)
@@ -227,6 +227,14 @@ def test_a_quote_and_a_capacity_say_what_budgets_leave():
     assert (refused.offers, refused.wait.code, refused.later) == ((), "waiting_for_budget", ())
     unlimited = capacity(asked(), replace(given_snapshot, budgets=()))
     assert unlimited.within_quota == 4
+
+
+def test_a_budget_leaves_as_many_jobs_as_it_pays_for_of_the_cheapest_flavor():
+    cheap, dear = flavor(price=1), flavor(A100, price=4)
+    both = cluster(1, [node("a", dear), node("b", cheap)], [cheap, dear])
+    given_snapshot = replace(snapshot([both], []), budgets=(budget(8),))
+    found = capacity(asked(), given_snapshot)
+    assert (found.total, found.within_quota, found.clusters[0].within_quota) == (8, 2, 2)
 
 
 def test_lent_nodes_are_for_jobs_within_budget_too():

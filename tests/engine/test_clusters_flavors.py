@@ -5,7 +5,7 @@ import re
 import pytest
 
 from clusters.engine.flavors import FlavorOffer, capacity_of, flavors_of, key_of, match_expressions, unify
-from clusters.engine.gpu_models import amd_model, nvidia_model
+from clusters.engine.gpu_models import AMD_DEVICE_IDS, amd_model, nvidia_model, usual_memory_mib
 from clusters.engine.taints import tolerations_for, untolerated
 
 
@@ -120,6 +120,11 @@ def test_a_shared_gpu_counts_its_shares():
     offer = only(labels, nvidia__gpu="16")
     assert (offer.name, offer.sharing, offer.gpu_model, offer.units) == ("t4-shared-4", "timeslice:4", "T4", 16)
     assert offer.node_selector["nvidia.com/gpu.replicas"] == "4"
+
+
+def test_device_ids_of_amd_are_of_four_hexadecimal_digits_and_of_models_whose_memory_is_known():
+    assert all(re.fullmatch("[0-9a-f]{4}", identity) for identity in AMD_DEVICE_IDS)
+    assert all(map(usual_memory_mib, AMD_DEVICE_IDS.values()))
 
 
 def test_a_label_that_does_not_say_the_number_of_shares_selects_no_node():

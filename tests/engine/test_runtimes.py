@@ -1,5 +1,6 @@
 """Run times learned from history: laws of the quantiles, the order of what is believed, and the words."""
 
+from datetime import timedelta
 from math import exp
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,6 +16,7 @@ from placement.ranking.runtimes import (
     best_known,
     by_estimate,
     capped,
+    expected_end,
     groups_of,
     longest_seconds,
     name_pattern,
@@ -25,7 +27,7 @@ from placement.ranking.runtimes import (
 )
 from placement.values.model import Runtime
 
-from .fleets import job
+from .fleets import NOW, job
 
 TENANT = UUID(int=1)
 SPEC: dict[str, Any] = {
@@ -135,6 +137,13 @@ def test_history_comes_before_the_estimate_and_the_deadline_caps_both():
     assert runtime_of(asked, {}) == Runtime(25, 50, 100, 0, "estimate")
     assert runtime_of(job(estimated_seconds=50, deadline_seconds=30), {}) == Runtime(25, 30, 30, 0, "estimate")
     assert runtime_of(job(deadline_seconds=30), {}) is None
+
+
+@pytest.mark.parametrize(("ran", "end"), [(0, 50), (49, 50), (50, 90), (89, 90), (90, None), (1000, None)])
+def test_a_run_ends_at_its_median_and_from_then_on_at_its_ninetieth_percentile(ran, end):
+    found = expected_end(NOW - timedelta(seconds=ran), NOW, Runtime(10, 50, 90, 5, "job"))
+    assert found == (None if end is None else NOW + timedelta(seconds=end - ran))
+    assert expected_end(NOW, NOW, None) is None
 
 
 def test_the_pessimistic_end_is_the_deadline_where_nothing_else_is_known():

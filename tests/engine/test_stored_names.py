@@ -15,12 +15,13 @@ from federation.engine.failures.rules import FailureClass, Step
 from federation.engine.lifecycle import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState
 from federation.engine.objects import ranks
 from federation.engine.retries import Cause
+from federation.engine.tree import items
 from placement.values.reason_codes import REASON_CODES, ReasonCode, meaning_of
 from tenancy.engine.roles import GRANTS, REACH, Permission, Role, Scope, permissions_of, reach_of
 
 
 @pytest.mark.parametrize(
-    "kind", [JobState, AttemptState, ReasonCode, Role, Permission, Scope, FailureClass, Step, Seen, Kind, Mode]
+    "kind", [JobState, AttemptState, ReasonCode, Role, Permission, Scope, FailureClass, Step, Seen, Kind, Mode, items.Kind]
 )
 def test_each_code_is_its_name_in_lower_case(kind):
     assert [one.value for one in kind] == [one.name.lower() for one in kind]

@@ -205,6 +205,8 @@ def test_labels_are_those_of_kubernetes():
         ({"path": "/".join("abcdefghijklmnop"), "kind": "team"}, []),
         ({"path": "/".join("abcdefghijklmnopq"), "kind": "team"}, [("path", "bad_format")]),
         ({"path": "acme/A", "kind": "team"}, [("path", "bad_format")]),
+        ({"path": f"acme/{'a' * 1095}", "kind": "team"}, [("path", "bad_format")]),
+        ({"path": f"acme/{'a' * 1096}"}, [("path", "too_long")]),
         ({"path": "acme/a"}, [("kind", "required")]),
         ({"path": "acme", "kind": "team"}, [("kind", "wrong_kind")]),
         ({"path": "acme/a", "kind": "organisation"}, [("kind", "wrong_kind")]),

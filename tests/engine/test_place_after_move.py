@@ -1,0 +1,48 @@
+"""Where a running job would go if its run had ended when its turn came, and why nowhere."""
+
+from dataclasses import replace
+
+from placement.answers.quotes import Quoter
+from placement.values.decisions import Placement, Wait
+
+from .fleets import flavor, job, limit, pods, snapshot, uniform
+from .preemption_worlds import run_on
+
+RUN = run_on(1, {"c1-n000": 1}, gpus=8, tenant="acme/ml")
+MOVED = job(pods(1, 8), tenant="acme/ml", exclude_clusters=("c1",))
+FULL = uniform(1, 1, free=0)
+
+
+def moved(clusters, *, job_=MOVED, overdrawn=None, depth=None, queue=(), **known):
+    quoter = Quoter(replace(snapshot(clusters, list(queue)), **known), depth=depth)
+    return quoter.move(job_, RUN, overdrawn or {})
+
+
+def test_it_goes_to_another_cluster_that_has_room():
+    found = moved([FULL, uniform(2, of=flavor(price="9")), uniform(3, of=flavor(price="1"))], job_=replace(MOVED, strategy="cheapest"))
+    assert isinstance(found, Placement)
+    assert (found.job_id, found.cluster) == (MOVED.id, "c3")
+
+
+def test_where_nothing_has_room_the_reason_of_a_waiting_job_is_given():
+    found = moved([FULL, uniform(2, 1, free=0)])
+    assert isinstance(found, Wait)
+    assert (found.job_id, found.code) == (MOVED.id, "waiting_for_capacity")
+    assert moved([FULL]).per_cluster[0].code == "cluster_excluded"
+
+
+def test_what_its_own_run_holds_of_the_quota_is_free_for_it():
+    limits = (limit("acme", "gpu", 8000, 8000, nominal=8000, number=901),)
+    assert isinstance(moved([FULL, uniform(2)], limits=limits), Placement)
+    [tight] = limits
+    overdrawn = moved([FULL, uniform(2)], limits=limits, overdrawn={tight.id: 1})
+    assert isinstance(overdrawn, Wait)
+
+
+def test_more_jobs_ahead_of_it_than_a_round_considers_are_the_reason():
+    ahead = [job(pods(1, 1), priority=9), job(pods(1, 1), priority=9)]
+    found = moved([FULL, uniform(2)], queue=ahead, depth=2)
+    assert (found.code, found.job_id) == ("behind_in_queue", MOVED.id)
+    assert isinstance(moved([FULL, uniform(2)], queue=ahead, depth=3), Placement)
+    behind = [job(pods(1, 1), priority=MOVED.priority - 1) for _ in ahead]
+    assert isinstance(moved([FULL, uniform(2)], queue=behind, depth=2), Placement)
