@@ -19,7 +19,7 @@ from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.reading import Refused
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
-from federation.engine.objects.gpu_needs import ANY_NODE, alternatives_of, narrowed, node_needs
+from federation.engine.objects.gpu_needs import ANY_NODE, alternatives_of, enforced, narrowed, node_needs
 from federation.engine.objects.rendering import MOST_TERMS, template_patch
 from federation.engine.objects.resource_claims import Claimable, resource_claim_templates
 from placement.values.advance import Bounds
@@ -256,3 +256,12 @@ def test_the_simulated_allocator_refuses_an_expression_that_it_cannot_read():
     [template] = resource_claim_templates("swy-x", "me", replace(claimed(NEEDS), cel="true"), 1)
     with pytest.raises(RefusedByCluster):
         check_template(template)
+
+
+def test_claimed_devices_are_narrowed_and_others_are_found_by_the_labels_of_their_node():
+    needs, cel = GpuNeeds(memory_mib=40 * 1024), 'device.driver == "gpu.nvidia.com"'
+    assert enforced(needs, "nvidia.com/gpu", "") == (node_needs(needs, "nvidia.com/gpu"), "")
+    claimed = "claim/gpu.nvidia.com/h100-1"
+    assert enforced(needs, claimed, cel) == (ANY_NODE, narrowed(cel, needs, claimed))
+    for asked, resource in ((None, "nvidia.com/gpu"), (needs, "")):
+        assert enforced(asked, resource, cel) == (ANY_NODE, cel)

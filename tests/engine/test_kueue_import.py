@@ -9,6 +9,7 @@ import yaml
 from federation.engine.intake.reading import Refused
 from federation.engine.tree.items import Key, Kind
 from federation.engine.tree.kueue import import_kueue
+from federation.engine.tree.kueue_reading import Amounts
 from federation.engine.tree.reading import read_tree
 from quotas.engine.amounts import parse_amount
 from quotas.engine.borrowing import Book, left
@@ -208,3 +209,10 @@ def test_what_contradicts_itself_is_refused_with_its_place(objects, told):
     with pytest.raises(Refused) as refused:
         imported(*objects)
     assert told in str(refused.value)
+
+
+def test_two_quotas_together_borrow_and_lend_what_both_may():
+    bounded, lends = Amounts(8, borrow=2, lend=3), Amounts(4, borrow=1, lend=9)
+    assert bounded.plus(lends) == Amounts(12, borrow=3, lend=3 + 4)
+    assert bounded.plus(Amounts(4, borrow=None)) == Amounts(12, borrow=None, lend=3 + 4)
+    assert Amounts(8, borrow=2).plus(Amounts(4)) == Amounts(12)

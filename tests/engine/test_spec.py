@@ -243,3 +243,10 @@ def test_details_never_repeat_what_was_sent():
             RULES,
         )
     assert secret not in str(caught.value).lower()
+
+
+def test_runs_report_only_where_the_gateway_takes_reports():
+    taken, refused = Rules(takes_reports=True), Rules(takes_reports=False)
+    assert faults_of(make_spec(reports=True), refused) == {"reports": "not_allowed"}
+    assert read_spec(make_spec(reports=True), taken).reports
+    assert not any(read_spec(make_spec(reports=False), rules).reports for rules in (taken, refused))
