@@ -262,7 +262,7 @@ def _seconds_of(bench: Bench) -> float:
 
 
 def _of_room(room: str, module: str = "") -> Suite:
-    return Suite(f"tests/rooms/{room}", ("--reuse-db",), module)
+    return Suite(f"tests/rooms/{room}", ("--reuse-db",), module, is_dear=True)
 
 
 @contextmanager

@@ -8,10 +8,10 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from coverage import Coverage
@@ -21,6 +21,7 @@ from devtools.wheels import cache_root
 from .forked import WALL_SECONDS_FOR_EACH_OF_CPU, Plugin, run
 from .mutations import Mutation
 
+Place = TypeVar("Place")
 MOST_CPU_SECONDS = 3600
 LEAST_WALL_SECONDS = 120
 """How long a test with a mutant may wait, however little it computes."""
@@ -28,11 +29,15 @@ LEAST_WALL_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A folder of tests, or only its files that name a module; `needs` are pytest's options for all its runs."""
+    """A folder of tests, or only its files that name a module; `needs` are pytest's options for all its runs.
+
+    Tests that are `dear` are not recorded again when an engine changes: whatever ran any line of it counts as running all.
+    """
 
     folder: str
     needs: tuple[str, ...] = ()
     module: str = ""
+    is_dear: bool = False
 
     def __str__(self) -> str:
         return " ".join((self.folder, *self.needs, *filter(None, [self.module])))
@@ -55,6 +60,8 @@ class Watchers:
     seconds: Mapping[str, float]
     tests: Mapping[tuple[str, int], frozenset[str]]
     imports: Mapping[str, frozenset[str]]
+    tests_of_changed: Mapping[str, frozenset[str]]
+    """By engine that changed since then, the tests that ran any line of it."""
 
     def of(self, file: str, mutation: Mutation) -> list[str]:
         """The tests that run the mutated statement, the cheapest first.
@@ -63,6 +70,7 @@ class Watchers:
         that import it; or if there are none (constants that only engines use) all tests.
         """
         found = {test for line in mutation.lines for test in self.tests.get((file, line), ())}
+        found |= self.tests_of_changed.get(file, frozenset())
         if not mutation.is_in_function:
             module = file.removesuffix(".py").replace("/", ".")
             found |= {test for (name, _), tests in self.tests.items() if name == file for test in tests}
@@ -76,7 +84,7 @@ def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers
     engine that did.
     """
     kept = {file: _kept_at(tree, suite, file) for file in suite.files(tree)}
-    missing = [file for file, path in kept.items() if not _is_current(path, engines)]
+    missing = [file for file, path in kept.items() if not _is_usable(path, engines, suite)]
     if missing:
         print(f"recording which lines {len(missing)} files of {suite} run", flush=True)
         _record(tree, engines, suite, {file: kept[file] for file in missing})
@@ -85,14 +93,20 @@ def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers
         run(tree, ["--collect-only", *suite.needs, *kept], Plugin(), cpu_seconds=MOST_CPU_SECONDS, keeps_bytecode=True)
     seconds: dict[str, float] = {}
     tests: dict[tuple[str, int], set[str]] = defaultdict(set)
+    of_changed: dict[str, set[str]] = defaultdict(set)
     for path in kept.values():
         record = json.loads(path.read_text())
         seconds |= record["seconds"]
+        changed = set(_changed(record, engines))
         for file, lines in record["lines"].items():
             for line, names in lines.items():
-                tests[file, int(line)].update(names)
+                (of_changed[file] if file in changed else tests[file, int(line)]).update(names)
     imports = {file: _imports((tree / file).read_text()) for file in kept}
-    return Watchers(seconds, {place: frozenset(names) for place, names in tests.items()}, imports)
+    return Watchers(seconds, _frozen(tests), imports, _frozen(of_changed))
+
+
+def _frozen(tests: Mapping[Place, set[str]]) -> dict[Place, frozenset[str]]:
+    return {place: frozenset(names) for place, names in tests.items()}
 
 
 def _imports(source: str) -> frozenset[str]:
@@ -106,12 +120,15 @@ def _imports(source: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_current(path: Path, engines: Mapping[str, bytes]) -> bool:
-    """Whether there is a record, and all engines that it is of are as they were."""
-    if not path.exists():
-        return False
-    of = json.loads(path.read_text())["engines"]
-    return all(file in engines and _digest(engines[file]) == digest for file, digest in of.items())
+def _is_usable(path: Path, engines: Mapping[str, bytes], suite: Suite) -> bool:
+    return path.exists() and (suite.is_dear or not any(_changed(json.loads(path.read_text()), engines)))
+
+
+def _changed(record: Mapping[str, Any], engines: Mapping[str, bytes]) -> Iterator[str]:
+    """The engines that are not as they were when this was recorded."""
+    for file, digest in record["engines"].items():
+        if file not in engines or _digest(engines[file]) != digest:
+            yield file
 
 
 def _digest(content: bytes) -> str:

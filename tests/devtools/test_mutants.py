@@ -201,6 +201,8 @@ for mutant in mutants[:7]:
 warm.close()
 with (tree / "placement/kept.py").open("a") as kept:
     kept.write("# as it was\\n")
+dear = watchers(tree, engines(tree), Suite("tests/engine", is_dear=True))
+print("of a changed engine |", *sorted(dear.tests_of_changed["placement/kept.py"]))
 watchers(tree, engines(tree), suite)
 watching.LEAST_WALL_SECONDS, watching.WALL_SECONDS_FOR_EACH_OF_CPU = 1, 0
 waits = tree / "tests/engine/test_waits.py"
@@ -278,6 +280,7 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "warm | placement/room.py:1  5 → 6 | ",
         "warm | placement/room.py:3  <= → < | tests/engine/test_room.py::test_the_limit_itself_fits",
         "warm | placement/room.py:5  < → <= | ",
+        "of a changed engine | tests/engine/test_kept.py::test_a_kept_size tests/engine/test_kept.py::test_that_calls_it_first",
         "recording which lines 1 files of tests/engine run",
         "waits | tests/engine/test_waits.py::test_waits, which does not end",
         "endless | None",

@@ -36,7 +36,13 @@ def test_a_size_is_whole_bytes(text, size):
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("0", "out_of_range"), ("1.5", "out_of_range"), ("-1", "out_of_range"), ("1152921504606846977", "out_of_range"), ("much", "bad_quantity")],
+    [
+        ("0", "out_of_range"),
+        ("1.5", "out_of_range"),
+        ("-1", "out_of_range"),
+        ("1152921504606846977", "out_of_range"),
+        ("much", "bad_quantity"),
+    ],
 )
 def test_any_other_size_is_refused(text, code):
     with pytest.raises(BadSize) as refused:

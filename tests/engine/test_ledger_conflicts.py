@@ -15,7 +15,9 @@ POSTED = Entry(
     "adjust/1", "adjustment", UUID(int=1), date(2026, 3, 1),
     (Line("adjustments", "EUR", Decimal("-12.5")), Line("receivable", "EUR", Decimal("12.5"))), reason="a credit",
 )  # fmt: skip
-OFFERED = replace(POSTED, lines=(Line("adjustments", "EUR", Decimal(-9)), Line("receivable", "EUR", Decimal(9))), reason="less")
+OFFERED = replace(
+    POSTED, lines=(Line("adjustments", "EUR", Decimal(-9)), Line("receivable", "EUR", Decimal(9))), reason="less"
+)
 
 
 def test_the_posted_content_is_reversed_and_the_offered_one_gets_a_new_key():

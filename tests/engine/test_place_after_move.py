@@ -19,7 +19,10 @@ def moved(clusters, *, job_=MOVED, overdrawn=None, depth=None, queue=(), **known
 
 
 def test_it_goes_to_another_cluster_that_has_room():
-    found = moved([FULL, uniform(2, of=flavor(price="9")), uniform(3, of=flavor(price="1"))], job_=replace(MOVED, strategy="cheapest"))
+    found = moved(
+        [FULL, uniform(2, of=flavor(price="9")), uniform(3, of=flavor(price="1"))],
+        job_=replace(MOVED, strategy="cheapest"),
+    )
     assert isinstance(found, Placement)
     assert (found.job_id, found.cluster) == (MOVED.id, "c3")
 

@@ -180,10 +180,10 @@ def test_a_fault_names_its_field(changes, field, code):
 
 
 def test_a_topology_prefers_one_cluster_unless_it_says_otherwise():
-    for given, level, mode in (
+    for asked, level, mode in (
         ({}, "cluster", "preferred"), ({"mode": "required"}, "cluster", "required"), ({"level": "rack"}, "rack", "preferred"),
     ):  # fmt: skip
-        found = read_spec(make_spec(topology=given), RULES).topology
+        found = read_spec(make_spec(topology=asked), RULES).topology
         assert (found.level, found.mode) == (level, mode)
 
 

@@ -21,7 +21,8 @@ from tenancy.engine.roles import GRANTS, REACH, Permission, Role, Scope, permiss
 
 
 @pytest.mark.parametrize(
-    "kind", [JobState, AttemptState, ReasonCode, Role, Permission, Scope, FailureClass, Step, Seen, Kind, Mode, items.Kind]
+    "kind",
+    [JobState, AttemptState, ReasonCode, Role, Permission, Scope, FailureClass, Step, Seen, Kind, Mode, items.Kind],
 )
 def test_each_code_is_its_name_in_lower_case(kind):
     assert [one.value for one in kind] == [one.name.lower() for one in kind]

@@ -40,7 +40,14 @@ def of_limit(**fields):
 
 
 def test_a_limit_neither_borrows_nor_restricts_lending_unless_it_says_so():
-    usual = {"resource": "gpu", "clusters": [], "nominal": "8", "borrowing_limit": "0", "lending_limit": None, "reclaims": False}
+    usual = {
+        "resource": "gpu",
+        "clusters": [],
+        "nominal": "8",
+        "borrowing_limit": "0",
+        "lending_limit": None,
+        "reclaims": False,
+    }
     assert of_limit() == {"gpu": usual}
     assert of_limit(borrowing_limit=None, lending_limit=None) == {"gpu": {**usual, "borrowing_limit": None}}
     assert of_limit(borrowing_limit=2, lending_limit=3, reclaims=True) == {
@@ -157,7 +164,13 @@ def test_the_largest_amount_of_a_budget_is_a_million_millions():
 def test_terms_of_invoices_have_thirty_days_unless_they_say_otherwise():
     none = dict.fromkeys(["issuer", "tax_name", "cost_centre", "gl_account", "remark"], "")
     assert items_of(team(invoice_terms={}), Kind.INVOICE_TERMS) == {"": {**none, "tax_rate": None, "payment_days": 30}}
-    given = {"issuer": "i" * 200, "tax_name": "t" * 40, "cost_centre": "c" * 200, "gl_account": "g" * 200, "remark": "r" * 500}
+    given = {
+        "issuer": "i" * 200,
+        "tax_name": "t" * 40,
+        "cost_centre": "c" * 200,
+        "gl_account": "g" * 200,
+        "remark": "r" * 500,
+    }
     for days in (0, 365):
         terms = {**given, "tax_rate": "0.190", "payment_days": days}
         assert items_of(team(invoice_terms=terms), Kind.INVOICE_TERMS) == {"": {**terms, "tax_rate": "0.19"}}
@@ -174,7 +187,13 @@ def test_a_weight_is_kept_without_trailing_zeros(weight):
 
 @pytest.mark.parametrize(
     ("weight", "code"),
-    [("0.009", "out_of_range"), ("0", "out_of_range"), ("1000.01", "out_of_range"), ("2.555", "out_of_range"), ("x", "bad_format")],
+    [
+        ("0.009", "out_of_range"),
+        ("0", "out_of_range"),
+        ("1000.01", "out_of_range"),
+        ("2.555", "out_of_range"),
+        ("x", "bad_format"),
+    ],
 )
 def test_a_weight_out_of_its_range_is_refused(weight, code):
     assert fault_of("weight", weight) == [("weight", code)]
@@ -270,7 +289,8 @@ def test_a_written_file_reads_back_as_the_same_items_and_its_empty_sections():
     items = read_tree(text).items
     assert len({key.kind for key in items}) == len(Kind)
     settled = {
-        key: {**value, "is_default": False} if key.kind is Kind.PRIORITY_CLASS else value for key, value in items.items()
+        key: {**value, "is_default": False} if key.kind is Kind.PRIORITY_CLASS else value
+        for key, value in items.items()
     }
     for complete in ((), Kind):
         again = read_tree(tree_text(settled, complete=complete, comments=["two\nlines"]))
@@ -289,7 +309,9 @@ def wanted_of(*tenants):
 
 
 A, DEEP = {"path": "acme/a", "kind": "team"}, {"path": "acme/a/deep", "kind": "project"}
-TENANTS = {Key(Kind.TENANT, one["path"]): {"kind": one["kind"]} for one in ({"path": "acme", "kind": "organisation"}, A, DEEP)}
+TENANTS = {
+    Key(Kind.TENANT, one["path"]): {"kind": one["kind"]} for one in ({"path": "acme", "kind": "organisation"}, A, DEEP)
+}
 
 
 def test_the_roots_of_a_file_are_its_topmost_tenants():
@@ -309,7 +331,12 @@ def test_tenants_are_created_from_the_root_down_and_removed_from_the_leaves_up_b
         ("create", Kind.ROLE, "acme/a/deep"),
     ]
     assert created[0].mark == Mark(12, 3)
-    present = {**TENANTS, Key(Kind.LIMIT, "acme/a", "gpu"): {}, Key(Kind.ROLE, "acme/a", "x"): {}, Key(Kind.WEIGHT, "acme/a"): {}}
+    present = {
+        **TENANTS,
+        Key(Kind.LIMIT, "acme/a", "gpu"): {},
+        Key(Kind.ROLE, "acme/a", "x"): {},
+        Key(Kind.WEIGHT, "acme/a"): {},
+    }
     gone = changes_of(wanted_of({"path": "acme", "roles": roles}), present, prune=True)
     assert [(one.action, one.key.kind, one.key.tenant) for one in gone] == [
         ("remove", Kind.LIMIT, "acme/a"),
