@@ -1,13 +1,12 @@
-"""Tree files: each field is read in one form or refused with its place, and a difference is applied in one order."""
+"""Tree files: each field is read in one form, or refused with its place."""
 
 import pytest
 import yaml
 
 from federation.engine.intake.reading import Refused
-from federation.engine.tree.items import Change, Key, Kind, ancestors, changes_of, digest_of, kept_tenants
+from federation.engine.tree.items import Key, Kind, changes_of
 from federation.engine.tree.reading import MOST_ENTRIES, read_tree
 from federation.engine.tree.writing import tree_text
-from federation.engine.tree.yaml_text import MOST_CHARACTERS, MOST_DEPTH, Mark, read_documents
 
 HEAD = "apiVersion: switchyard/v1\nkind: TenantTree\n"
 
@@ -299,149 +298,3 @@ def test_a_written_file_reads_back_as_the_same_items_and_its_empty_sections():
         Kind.TENANT, Kind.INVOICE_TERMS, Kind.PRIORITY_CLASS,
     }  # fmt: skip
     assert tree_text(settled, comments=["two\nlines"]).startswith("# two lines\napiVersion: ")
-
-
-# What differs.
-
-
-def wanted_of(*tenants):
-    return read_tree(file_of(*tenants))
-
-
-A, DEEP = {"path": "acme/a", "kind": "team"}, {"path": "acme/a/deep", "kind": "project"}
-TENANTS = {
-    Key(Kind.TENANT, one["path"]): {"kind": one["kind"]} for one in ({"path": "acme", "kind": "organisation"}, A, DEEP)
-}
-
-
-def test_the_roots_of_a_file_are_its_topmost_tenants():
-    assert wanted_of(DEEP, A, {"path": "beta"}).roots == ("acme/a", "beta")
-    assert ancestors("a/b/c") == ["a", "a/b"]
-    assert ancestors("a") == []
-
-
-def test_tenants_are_created_from_the_root_down_and_removed_from_the_leaves_up_before_roles_come():
-    roles = [{"user": "a@b", "role": "viewer"}]
-    created = changes_of(wanted_of({**DEEP, "roles": roles}, {**A, "weight": "2"}, {"path": "acme"}), {}, prune=False)
-    assert [(one.action, one.key.kind, one.key.tenant) for one in created] == [
-        ("create", Kind.TENANT, "acme"),
-        ("create", Kind.TENANT, "acme/a"),
-        ("create", Kind.TENANT, "acme/a/deep"),
-        ("create", Kind.WEIGHT, "acme/a"),
-        ("create", Kind.ROLE, "acme/a/deep"),
-    ]
-    assert created[0].mark == Mark(12, 3)
-    present = {
-        **TENANTS,
-        Key(Kind.LIMIT, "acme/a", "gpu"): {},
-        Key(Kind.ROLE, "acme/a", "x"): {},
-        Key(Kind.WEIGHT, "acme/a"): {},
-    }
-    gone = changes_of(wanted_of({"path": "acme", "roles": roles}), present, prune=True)
-    assert [(one.action, one.key.kind, one.key.tenant) for one in gone] == [
-        ("remove", Kind.LIMIT, "acme/a"),
-        ("remove", Kind.TENANT, "acme/a/deep"),
-        ("remove", Kind.TENANT, "acme/a"),
-        ("create", Kind.ROLE, "acme"),
-    ]
-    kept = wanted_of({"path": "acme"})
-    assert changes_of(kept, present, prune=False) == []
-    assert kept_tenants(kept, present) == ["acme/a", "acme/a/deep"]
-
-
-def test_roles_are_created_then_changed_and_removed_last():
-    def role(name, *, until=None):
-        return {"user": f"{name}@b", "role": "viewer", **({"expires_at": until} if until else {})}
-
-    present = {
-        **TENANTS,
-        **{Key(Kind.ROLE, "acme/a", f"viewer of {name}@b"): {"user": f"{name}@b"} for name in ("changed", "removed")},
-    }
-    wanted = wanted_of({**A, "roles": [role("changed", until="2099-01-01T00:00:00Z"), role("new")]})
-    assert [(one.action, one.key.name) for one in changes_of(wanted, present, prune=False)] == [
-        ("create", "viewer of new@b"),
-        ("change", "viewer of changed@b"),
-        ("remove", "viewer of removed@b"),
-    ]
-
-
-def test_priority_classes_are_never_pruned():
-    present = {Key(Kind.PRIORITY_CLASS, "", "high"): {"value": 1}, Key(Kind.TENANT, "acme"): {"kind": "organisation"}}
-    assert changes_of(wanted_of({"path": "acme"}), present, prune=True) == []
-
-
-@pytest.mark.parametrize("is_default", [True, False])
-def test_a_class_that_does_not_say_whether_it_is_the_default_remains_what_it_is(is_default):
-    wanted = read_tree(file_of({"path": "acme"}, priority_classes=[{"name": "high", "value": 10}]))
-    key = Key(Kind.PRIORITY_CLASS, "", "high")
-    present = {Key(Kind.TENANT, "acme"): {"kind": "organisation"}, key: {"value": 9, "is_default": is_default}}
-    [change] = changes_of(wanted, present, prune=False)
-    assert change.after["is_default"] is is_default
-    assert changes_of(wanted, {**present, key: change.after}, prune=False) == []
-    [created] = [one for one in changes_of(wanted, {}, prune=False) if one.key == key]
-    assert created.after["is_default"] is False
-
-
-def test_equal_changes_have_equal_hashes_wherever_the_file_has_them():
-    key = Key(Kind.WEIGHT, "acme")
-    one = Change(key, None, {"a": 1, "b": 2}, Mark(1, 1))
-    assert digest_of([one]) == digest_of([Change(key, None, {"b": 2, "a": 1}, Mark(9, 9))])
-    assert len({digest_of(each) for each in ([], [one], [one, one], [Change(key, {"a": 1, "b": 2}, None)])}) == 4
-
-
-# The YAML below it.
-
-
-def values(text):
-    return [document.value for document in read_documents(text)]
-
-
-def test_only_plain_words_and_whole_numbers_are_more_than_text():
-    plain = "[true, True, false, False, null, Null, ~, -12, 0, 007, 1.50, 1e3, yes, '5', \"true\"]"
-    assert values(plain) == [
-        [True, True, False, False, None, None, None, -12, 0, "007", "1.50", "1e3", "yes", "5", "true"]
-    ]
-    assert values("a:\n") == [{"a": None}]
-    assert values("a: |\n  12\n---\nb: 123456789012345678\nc: 1234567890123456789\n") == [
-        {"a": "12\n"},
-        {"b": 123456789012345678, "c": "1234567890123456789"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "where"),
-    [
-        ("a: &x 1\nb: *x\n", "yaml_alias", "line 1, column 4"),
-        ("a: 1\n? &k b\n: 2\n", "yaml_alias", "line 2, column 3"),
-        ("a: !!str 1\n", "yaml_tag", "line 1, column 4"),
-        ("a: 1\na: 2\n", "given_twice", "line 2, column 1"),
-        ("a: 1\n<<: {b: 1}\n", "yaml_alias", "line 2, column 1"),
-        ("? [a]\n: 1\n", "bad_yaml", "line 1, column 3"),
-        ("a: 1\nb: }\n", "bad_yaml", "line 2, column 4"),
-        ("a: 1\nb: \x01\n", "bad_yaml", "line 2, column 4"),
-        ("[" * (MOST_DEPTH + 2), "too_deep_or_large", f"line 1, column {MOST_DEPTH + 2}"),
-        ("a" * (MOST_CHARACTERS + 1), "too_long", ""),
-    ],
-)
-def test_what_is_not_plain_yaml_is_refused_at_its_place(text, code, where):
-    with pytest.raises(Refused) as refused:
-        read_documents(text)
-    [fault] = refused.value.faults
-    assert fault.code == code
-    assert fault.detail.startswith(f"{where}: " if where else "a file has at most")
-
-
-def test_as_many_documents_levels_and_values_as_a_file_may_have():
-    deepest = "[" * (MOST_DEPTH + 1) + "]" * (MOST_DEPTH + 1)
-    assert values(deepest)
-    assert len(read_documents("--- 1\n" * 3, most=3)) == 3
-    with pytest.raises(Refused, match=r"line 3, column 1: a file has at most 2 documents"):
-        read_documents("--- 1\n" * 3, most=2)
-
-
-def test_a_missing_field_has_the_place_of_what_is_around_it():
-    [document] = read_documents("a:\n  - b: 1\n    c: 2\n")
-    places = {"a[0].c": Mark(3, 5), "a[0].d.e": Mark(2, 5), "a[7].b": Mark(1, 1), "z": Mark(1, 1), "": Mark(1, 1)}
-    assert {path: document.mark(path) for path in places} == places
-    [later] = read_documents("\n\n   a: 1\n")
-    assert later.mark("z") == Mark(3, 4)
