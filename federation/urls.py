@@ -5,6 +5,7 @@ from django.urls import URLPattern, URLResolver, path
 from .api import attestations, quotes
 from .api import failure_rules as failure_rules_api
 from .api import jobs as api
+from .api import moves as moves_api
 from .api import policies as policies_api
 from .api import preemptions as preemptions_api
 from .api import priority_classes as priority_classes_api
@@ -21,6 +22,7 @@ from .web import (
     home,
     jobs,
     logs,
+    moves,
     policies,
     priority_classes,
     reservations,
@@ -36,7 +38,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/cancel", api.Cancellation.as_view()),
     path("jobs/<uuid:job_id>/suspend", api.Suspension.as_view()),
     path("jobs/<uuid:job_id>/resume", api.Resumption.as_view()),
-    path("jobs/<uuid:job_id>/migrate", api.Migration.as_view()),
+    path("jobs/<uuid:job_id>/migrate", moves_api.Migration.as_view()),
+    path("jobs/<uuid:job_id>/migrate/preview", moves_api.MigrationPreview.as_view()),
     path("jobs/<uuid:job_id>/attempts", api.Attempts.as_view()),
     path("jobs/<uuid:job_id>/events", api.Events.as_view()),
     path("jobs/<uuid:job_id>/explanation", api.Explanation.as_view()),
@@ -68,6 +71,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/new/", submit.submit, name="job-submit"),
     path("jobs/<uuid:job_id>/", jobs.job, name="job"),
     path("jobs/<uuid:job_id>/cancel/", jobs.cancel, name="job-cancel"),
+    path("jobs/<uuid:job_id>/move/", moves.move, name="job-move"),
     path("jobs/<uuid:job_id>/suspend/", jobs.suspend, name="job-suspend"),
     path("jobs/<uuid:job_id>/resume/", jobs.resume, name="job-resume"),
     path("jobs/<uuid:job_id>/logs/", logs.logs, name="job-logs"),

@@ -16,6 +16,7 @@ from foundation.problems import Problem
 
 from .cluster import ENDING, EXIT_CODE, RUN_SECONDS
 from .history import Asked
+from .moves import wanted_move
 from .stage import SHIELD_SECONDS, TEAMS, user
 from .swarm import Swarm
 
@@ -39,7 +40,8 @@ SUSPENDED = 0.15
 """The share of the jobs that their clients suspend and resume."""
 MOVED = 0.2
 """The share of the jobs that their clients move away from the cluster on which they run."""
-NOT_MOVED = frozenset({"state_conflict", "no_place_to_move"})
+NOT_MOVED = frozenset({"state_conflict", "no_place_to_move", "validation_failed"})
+"""The last one: it runs already on the cluster that is named, or that was removed."""
 MOVE_TIMES, MOVE_SECONDS, MOVE_POLLS = 4, 5.0, 15
 
 OTHERS_RUN = "SELECT FROM federation_job WHERE state = 'running' AND priority < 100 LIMIT 1"
@@ -270,14 +272,14 @@ class Client:
     def _move(self) -> None:
         """Asks to move the job until that is acknowledged, a few times: it may not run, or not fit elsewhere."""
         one, sleep = self._one, self._world.scheduler.sleep
-        for _ in range(MOVE_TIMES if one.job_id and one.is_moved else 0):
+        for turn in range(MOVE_TIMES if one.job_id and one.is_moved else 0):
             sleep(self._faults.between(0, MOVE_SECONDS))
             for _ in range(MOVE_POLLS):
                 if self._world.state_of(one.job_id) != "running":
                     sleep(1)
             asked = self._ask("move", one.job_id)
             try:
-                job = operations.request_migration(self._actor, UUID(one.job_id), {"lose_work": True})
+                job = operations.request_migration(self._actor, UUID(one.job_id), wanted_move(turn))
             except Problem as problem:
                 if problem.code not in NOT_MOVED:
                     self._world.machine.unexpected.append(f"{one.key} cannot be moved: {problem.code}: {problem}")

@@ -220,7 +220,7 @@ def quote_json(asked: JobQuote) -> dict[str, Any]:
         "reason": None if wait is None else {"code": wait.code, "message": wait.message},
         "offers": [_offer_json(offer, regions[offer.placement.cluster]) for offer in quote.offers],
         "later": [_offer_json(offer, regions[offer.placement.cluster]) for offer in quote.later],
-        "why_not": [_why_not_json(reason) for reason in quote.why_not],
+        "why_not": [why_not_json(reason) for reason in quote.why_not],
     }
 
 
@@ -257,7 +257,8 @@ def _risk_json(risk: InterruptionRisk, currency: str) -> dict[str, Any]:
     }
 
 
-def _why_not_json(reason: Reason) -> dict[str, Any]:
+def why_not_json(reason: Reason) -> dict[str, Any]:
+    """Why a cluster does not take a job."""
     return {
         "cluster": reason.cluster,
         "code": reason.code,
@@ -278,7 +279,7 @@ def capacity_json(found: Capacity) -> dict[str, Any]:
                 "count": room.count,
                 "at_least": room.is_at_least,
                 "within_quota": room.within_quota,
-                "why_none": None if room.why_none is None else _why_not_json(room.why_none),
+                "why_none": None if room.why_none is None else why_not_json(room.why_none),
             }
             for room in found.clusters
         ],

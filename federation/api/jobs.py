@@ -12,7 +12,6 @@ from billing.queries import costs_of
 from federation.models import Job
 from federation.operations import (
     request_cancellation,
-    request_migration,
     request_resumption,
     request_suspension,
     submit_job,
@@ -39,7 +38,6 @@ from .shapes import (
     JobSpecShape,
     LogsShape,
     ManifestShape,
-    MigrationShape,
 )
 
 ORDERS = {"-created": "-id", "created": "id"}
@@ -53,7 +51,8 @@ def _answer(answer: Answer) -> Response:
     return Response(answer.body, status=answer.status, headers=headers)
 
 
-def _with_cost(job: Job) -> dict[str, Any]:
+def with_cost(job: Job) -> dict[str, Any]:
+    """The job, with what it has cost so far."""
     return job_json(job, costs_of([job.id]).get(job.id))
 
 
@@ -92,7 +91,7 @@ class OneJob(ApiView):
     @extend_schema(responses=JobShape)
     def get(self, request: Request, job_id: UUID) -> Response:
         """Returns a job."""
-        return Response(_with_cost(job_of(self.actor, job_id)))
+        return Response(with_cost(job_of(self.actor, job_id)))
 
 
 class Cancellation(ApiView):
@@ -100,7 +99,7 @@ class Cancellation(ApiView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Cancels a job. It is `cancelling` until its cluster confirms. Idempotent."""
         request_cancellation(self.actor, job_id)
-        return Response(_with_cost(job_of(self.actor, job_id)), status=202)
+        return Response(with_cost(job_of(self.actor, job_id)), status=202)
 
 
 class Suspension(ApiView):
@@ -110,7 +109,7 @@ class Suspension(ApiView):
         `suspending`, until its cluster confirms. Idempotent.
         """
         request_suspension(self.actor, job_id)
-        return Response(_with_cost(job_of(self.actor, job_id)), status=202)
+        return Response(with_cost(job_of(self.actor, job_id)), status=202)
 
 
 class Resumption(ApiView):
@@ -118,22 +117,7 @@ class Resumption(ApiView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Resumes a suspended job: it waits for a new placement. Idempotent."""
         request_resumption(self.actor, job_id)
-        return Response(_with_cost(job_of(self.actor, job_id)), status=202)
-
-
-class Migration(ApiView):
-    @extend_schema(request=MigrationShape, responses={202: JobShape})
-    def post(self, request: Request, job_id: UUID) -> Response:
-        """Moves a running job to another cluster: its run is stopped with time for a checkpoint, and it is placed again
-        elsewhere. Refused unless another cluster has room for it now. Idempotent while its run is being stopped, and
-        later with an Idempotency-Key.
-        """
-
-        def produce() -> tuple[int, dict[str, Any]]:
-            request_migration(self.actor, job_id, request.data)
-            return 202, _with_cost(job_of(self.actor, job_id))
-
-        return self.created(request, None, f"jobs/{job_id}/migrate", produce)
+        return Response(with_cost(job_of(self.actor, job_id)), status=202)
 
 
 class Attempts(ApiView):

@@ -359,10 +359,3 @@ class CapacityShape(serializers.Serializer[Any]):
     at_least = serializers.BooleanField()
     within_quota = serializers.IntegerField()
     clusters = ClusterRoomShape(many=True)
-
-
-class MigrationShape(serializers.Serializer[Any]):
-    reason = serializers.CharField(required=False, max_length=300, help_text="Why, for the job's timeline.")
-    lose_work = serializers.BooleanField(
-        required=False, help_text="Whether a job without a checkpoint for the new place is moved too. By default, no."
-    )

@@ -1,5 +1,5 @@
 """State and constraints of this room: jobs and their attempts, tenants' placement policies and failure rules,
-priority classes, preemptions, advance reservations.
+priority classes, preemptions, moves, advance reservations.
 """
 
 from .failures import Diagnosis as Diagnosis
@@ -14,6 +14,7 @@ from .jobs import Attempt as Attempt
 from .jobs import Job as Job
 from .jobs import JobEvent as JobEvent
 from .jobs import RemoteObject as RemoteObject
+from .moves import Move as Move
 from .pods import PodRun as PodRun
 from .policies import PlacementPolicy as PlacementPolicy
 from .policies import PolicyWeight as PolicyWeight

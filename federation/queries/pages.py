@@ -153,6 +153,7 @@ class JobView:
     preemptions: tuple[PreemptionView, ...]
     events: tuple[EventLine, ...]
     may_cancel: bool
+    may_move: bool
     may_suspend: bool
     may_resume: bool
     may_submit: bool
@@ -215,6 +216,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         preemptions=preemption_views(actor, job.id),
         events=_events(job.id),
         may_cancel=may_change,
+        may_move=may_change and job.state == JobState.RUNNING and job.suspend_requested_at is None,
         may_suspend=may_change and job.suspend_requested_at is None,
         may_resume=may_change and job.suspend_requested_at is not None,
         may_submit=Permission.SUBMIT in held,

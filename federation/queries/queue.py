@@ -4,7 +4,7 @@ Of a queue longer than a cycle's depth, the cycle reads the heads by tenant and 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.datasets import with_data
 from federation.queries.kept_estimates import with_kept_estimates
 from federation.queries.kinds import kind_of, runtimes_of_kinds
+from federation.queries.moved import kept_to, moved_away
 from federation.queries.secrets import with_secrets
 from federation.queries.storages import with_storages
 from foundation.caches import cached, cached_all
@@ -72,18 +73,16 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     return queue
 
 
-def moved_away(cluster_id: UUID) -> ClusterRefusal:
-    """Keeps a job from the cluster that a user moved it away from."""
-    return ClusterRefusal(cluster_id, MOVED_AWAY, ReasonCode.MOVED_AWAY)
-
-
-def request_to_move(now: datetime, job_id: UUID, away_from: UUID) -> JobRequest:
-    """The request of a running job as the queue would have it if it were moved away from a cluster now."""
+def request_to_move(now: datetime, job_id: UUID, away_from: UUID, named: Collection[UUID] = ()) -> JobRequest:
+    """The request of a running job as the queue would have it if it were moved away from a cluster now, to one of those
+    named if there are any.
+    """
     with connection.cursor() as cursor:
         cursor.execute(REQUESTS, [[job_id]])
         request = _request(_Row(*cursor.fetchall()[0]))
-    refusals = [*_refusals(now, [job_id]).get(job_id, ()), moved_away(away_from)]
-    request = _kept_from(request, refusals, avoided_nodes(now, [job_id]).get(job_id, ()))
+    found = {one.cluster_id: one for one in _refusals(now, [job_id], heeds_names=False).get(job_id, ())}
+    refusals = kept_to(named, {**found, away_from: moved_away(away_from)})
+    request = _kept_from(request, list(refusals.values()), avoided_nodes(now, [job_id]).get(job_id, ()))
     [request] = with_secrets(with_storages(with_kept_estimates(with_data([request]))))
     return request
 
@@ -223,15 +222,17 @@ NEVER_BEGUN = frozenset(
     {ReasonCode.DID_NOT_START, ReasonCode.CANNOT_START, ReasonCode.CREATE_FAILED, ReasonCode.SERVICES_CLOSED}
 )
 """Ends of attempts after which their job tries other clusters first."""
-MOVED_AWAY = "the job was moved away from it; it may run there again ten minutes after it was stopped"
 OURS = Q(diagnosis__isnull=True) | Q(diagnosis__rule__startswith=f"{OWNER}: ")
 """Of ends that a rule of the job or a tenant judged, the rule says what the job avoids."""
 TOO_MUCH_FAILS = "too many of the latest attempts failed because of the infrastructure"
 
 
-def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:
-    """By job, the messages of clusters that recently refused it, did not start it or interrupted it."""
+def _refusals(now: datetime, ids: list[UUID], *, heeds_names: bool = True) -> Mapping[UUID, list[ClusterRefusal]]:
+    """By job, the messages of clusters that recently refused it, did not start it or interrupted it; if its user has just
+    moved it to clusters by name, of all others.
+    """
     found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
+    named: dict[UUID, Collection[UUID]] = {}
     times: Counter[tuple[UUID, UUID]] = Counter()
     recent = Attempt.objects.filter(
         OURS,
@@ -239,14 +240,15 @@ def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefus
         end_reason__in=[ReasonCode.REFUSED_BY_CLUSTER, ReasonCode.MIGRATED, *NEVER_BEGUN, *INTERRUPTIONS],
         finished_at__gt=now - REFUSED_FOR,
     )
-    columns = recent.values_list("job_id", "cluster_id", "end_reason", "end_message", "finished_at")
-    for job_id, cluster_id, reason, message, finished_at in columns.order_by("id"):
+    columns = recent.values_list("job_id", "cluster_id", "end_reason", "end_message", "finished_at", "move__clusters")
+    for job_id, cluster_id, reason, message, finished_at, clusters in columns.order_by("id"):
         said = message or "it gave no reason"
         if reason == ReasonCode.REFUSED_BY_CLUSTER:
             found[job_id][cluster_id] = ClusterRefusal(cluster_id, said)
             continue
         if reason == ReasonCode.MIGRATED:
             found[job_id][cluster_id] = moved_away(cluster_id)
+            named[job_id] = clusters or ()
             continue
         times[job_id, cluster_id] += 1
         assert finished_at is not None
@@ -254,6 +256,8 @@ def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefus
             code = ReasonCode.LATELY_FAILED if reason in NEVER_BEGUN else ReasonCode.LATELY_INTERRUPTED
             found[job_id].setdefault(cluster_id, ClusterRefusal(cluster_id, said, code))
     _avoid_clusters(now, ids, found)
+    for job_id, wanted in named.items() if heeds_names else ():
+        found[job_id] = kept_to(wanted, found[job_id])
     return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}
 
 

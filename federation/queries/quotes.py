@@ -5,7 +5,7 @@ answers from the last load. Whatever the queue's length, it decides no more of i
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -31,12 +31,13 @@ from federation.queries.submissions import read_shape, read_submission
 from federation.queries.windows import load_windows
 from foundation import clock
 from foundation.caches import reset_with
+from foundation.clock import database_now
 from foundation.ids import new_id
+from placement.answers.moves import MoveQuote, quoted
 from placement.answers.quotes import Capacity, Quote, Quoter, capacity
 from placement.fleet.fleet import FleetIndex
 from placement.ranking.kept_estimates import stater
 from placement.ranking.runtimes import Groups, groups_of
-from placement.values.decisions import Placement, Wait
 from placement.values.images import KnownImage
 from placement.values.model import JobRequest, Runtime, Snapshot
 from placement.values.preemption import RunningJob
@@ -83,10 +84,11 @@ class _Desk:
             self._spent_seconds += clock.monotonic() - began
             return JobQuote(job.tenant_path, quote, quoter.snapshot)
 
-    def move(self, job: JobRequest, run: RunningJob, overdrawn: Mapping[UUID, int]) -> Placement | Wait:
+    def move(self, job: JobRequest, run: RunningJob, overdrawn: Mapping[UUID, int]) -> MoveQuote:
         """Likewise, the place of a running job after a move."""
         with self.lock:
-            return self._fresh().move(job, run, overdrawn)
+            quoter = self._fresh()
+            return quoted(quoter.snapshot, job, run, quoter.move(job, run, overdrawn))
 
     def capacity(self, job: JobRequest) -> Capacity:
         """Likewise."""
@@ -102,26 +104,7 @@ class _Desk:
         kept = min(MOST_KEPT_SECONDS, max(KEEP_SECONDS, REST * self._spent_seconds))
         began = clock.monotonic()
         if self._quoter is None or began - self._seen_at >= kept:
-            at = clock.now()
-            queue = load_queue(at, QUEUE_DEPTH)
-            snapshot = with_times(
-                Snapshot(
-                    now=at,
-                    clusters=load_fleet(at),
-                    queue=queue,
-                    limits=load_limits(),
-                    user_limits=load_user_limits(),
-                    budgets=load_budgets(at, queue, MAX_SECONDS),
-                    policies=load_policies(),
-                    egress=egress_rates(at),
-                    reservations=load_reservations(at),
-                    windows=load_windows(at),
-                    fair_share=load_fair_share(),
-                    images=known_images(queue),
-                    pull_seconds=pull_seconds(),
-                )
-            )
-            self._quoter = Quoter(snapshot, self.index, depth=QUEUE_DEPTH)
+            self._quoter = Quoter(load_state(), self.index, depth=QUEUE_DEPTH)
             self._seen_at = began
             self._spent_seconds = clock.monotonic() - began
         return self._quoter
@@ -131,10 +114,33 @@ _desk = _Desk()
 reset_with(_desk.forget)
 
 
-def place_after_move(job_id: UUID, run: RunningJob, user_id: UUID) -> Placement | Wait:
-    """Where the next round would put the job on another cluster if its run had ended now, or why nowhere."""
-    job = request_to_move(clock.now(), job_id, run.cluster_id)
-    return _desk.move(job, replace(run, user=user_id), load_overdrawn())
+def load_state() -> Snapshot:
+    """The queue and the fleet as the next round would see them; of the queue, what a round considers."""
+    at = clock.now()
+    queue = load_queue(at, QUEUE_DEPTH)
+    return with_times(
+        Snapshot(
+            now=at,
+            clusters=load_fleet(at),
+            queue=queue,
+            limits=load_limits(),
+            user_limits=load_user_limits(),
+            budgets=load_budgets(at, queue, MAX_SECONDS),
+            policies=load_policies(),
+            egress=egress_rates(at),
+            reservations=load_reservations(at),
+            windows=load_windows(at),
+            fair_share=load_fair_share(),
+            images=known_images(queue),
+            pull_seconds=pull_seconds(),
+        )
+    )
+
+
+def move_quote(job_id: UUID, run: RunningJob, user_id: UUID, named: Collection[UUID] = ()) -> MoveQuote:
+    """Where the next round would put the job on another cluster, of those named if any are, if its run had ended now."""
+    job = request_to_move(clock.now(), job_id, run.cluster_id, named)
+    return replace(_desk.move(job, replace(run, user=user_id), load_overdrawn()), at=database_now())
 
 
 def quote_of(actor: Actor, body: object) -> JobQuote:

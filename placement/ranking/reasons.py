@@ -49,6 +49,8 @@ _LEFT_OUT: Mapping[str, str] = {
     ReasonCode.AVOIDED_BY_RULE: "failed the job",
     ReasonCode.RETRIES_WAIT: "gets no retries now",
 }
+MOVED = frozenset({ReasonCode.MOVED_AWAY, ReasonCode.MOVED_ELSEWHERE})
+"""Of clusters that a job avoids for a while because it was moved."""
 
 
 def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = NO_POLICY) -> tuple[Reason, bool]:
@@ -143,9 +145,11 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
         return Reason(cluster.name, code, f"is in region {cluster.region or 'unknown'}; the job wants {wanted}", True)
     if code == OUTSIDE:
         return Reason(cluster.name, code, ELSEWHERE, True)
-    if code in _LEFT_OUT:
+    if code in _LEFT_OUT or code in MOVED:
         said = next(refusal.message for refusal in job.constraints.refusals if refusal.cluster_id == cluster.id)
-        return Reason(cluster.name, code, f"it {_LEFT_OUT[code]} and is skipped for a while: {said}")
+        return Reason(
+            cluster.name, code, said if code in MOVED else f"it {_LEFT_OUT[code]} and is skipped for a while: {said}"
+        )
     number = tier_of(job.constraints, cluster)
     if code == NOT_REACHED and number is not None:
         return Reason(cluster.name, code, f"opens to the job {opening(job.constraints.overflow[number])}")

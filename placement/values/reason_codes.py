@@ -88,7 +88,8 @@ class ReasonCode(StrEnum):
     AVOIDED_BY_RULE = "avoided_by_rule", "A failure rule makes the job avoid it for a while."
     RETRIES_WAIT = "retries_wait", "Too many attempts failed there because of the infrastructure: retries wait."
     LATELY_INTERRUPTED = "lately_interrupted", "It recently interrupted the job."
-    MOVED_AWAY = "moved_away", "The job was moved away from it a few minutes ago, on request."
+    MOVED_AWAY = "moved_away", "The job was moved away from it a few minutes ago."
+    MOVED_ELSEWHERE = "moved_elsewhere", "A user moved the job to other clusters a few minutes ago, by name."
     OUTSIDE_RESERVATION = "outside_reservation", "The reservation that the job names is on another cluster."
     CORDONED = "cordoned", "An administrator has closed it to new work."
     DRAINING = "draining", "It is being drained."
@@ -106,7 +107,7 @@ class ReasonCode(StrEnum):
         "preempted_for_job",
         "It was stopped for a more urgent job of its organisation, or for one whose quota it had borrowed.",
     )
-    MIGRATED = "migrated", "A user moved the job to another cluster."
+    MIGRATED = "migrated", "A user, or the gateway, moved the job to another cluster."
     NODE_LOST = "node_lost", "Its node is gone or was given up."
     SPOT = "spot", "Its spot capacity was reclaimed."
     INFRASTRUCTURE = (

@@ -1,0 +1,62 @@
+"""Running jobs that are moved to another cluster."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from .jobs import Attempt, Job
+
+MOST_CLUSTERS = 100
+
+
+class Move(models.Model):
+    """A decision to stop a job's attempt so that the job continues on another cluster: a user's, or the gateway's own, which
+    it makes only if staying costs more (`0017_moves.sql`). Append-only.
+    """
+
+    class Cause(models.TextChoices):
+        USER = "user", "a user's request"
+        DRAIN = "drain", "its cluster is drained"
+        MAINTENANCE = "maintenance", "a maintenance window that drains begins before it ends"
+        SPOT = "spot", "its node is about to be taken away"
+
+    attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="move")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="moves")
+    cause = models.CharField(max_length=11, choices=Cause.choices)
+    clusters = ArrayField(
+        models.UUIDField(),
+        default=list,
+        db_default=[],
+        help_text="The clusters that the user named: for a while it continues on one of these only. Empty: anywhere else.",
+    )
+    expected_id = models.UUIDField(help_text="The cluster that had room for it.")
+    lost_seconds = models.PositiveIntegerField(help_text="Of work that it repeats.")
+    cost_seconds = models.PositiveIntegerField(help_text="What moving costs: work that it repeats, and the restart.")
+    stay_seconds = models.PositiveIntegerField(
+        null=True, help_text="What staying would cost; null for a user's request."
+    )
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(cause__in=["user", "drain", "maintenance", "spot"]), name="a_moves_cause_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(cause="user", stay_seconds__isnull=True)
+                | (~Q(cause="user") & Q(stay_seconds__isnull=False, stay_seconds__gt=F("cost_seconds"), clusters=[])),
+                name="the_gateway_moves_only_what_gains",
+            ),
+            models.CheckConstraint(
+                condition=Q(cost_seconds__gte=F("lost_seconds")), name="a_move_costs_what_it_repeats_or_more"
+            ),
+            models.CheckConstraint(
+                condition=Q(clusters__len__isnull=True) | Q(clusters__len__lte=MOST_CLUSTERS),
+                name="a_move_names_a_bounded_number_of_clusters",
+            ),
+        ]
+        indexes = [models.Index(fields=["job", "created_at"], name="moves_of_job")]
+
+    def __str__(self) -> str:
+        return f"move of {self.job_id} ({self.cause})"
