@@ -48,6 +48,7 @@ FAIR_SHARE = env.switch("SWITCHYARD_FAIR_SHARE", default=True)
 FAIR_SHARE_HALF_LIFE_SECONDS = env.number("SWITCHYARD_FAIR_SHARE_HALF_LIFE_SECONDS", 86_400, least=60, most=31_622_400)
 FAIR_SHARE_STRENGTH = env.decimal("SWITCHYARD_FAIR_SHARE_STRENGTH", "1", most=100)
 PREEMPTION_MOST_VICTIMS = env.number("SWITCHYARD_PREEMPTION_MOST_VICTIMS", 16, least=0, most=1000)
+RELOCATION_SHARE = env.decimal("SWITCHYARD_RELOCATION_SHARE", "0.1", most=1)
 PREEMPTION_HOURLY_SHARE = env.decimal("SWITCHYARD_PREEMPTION_HOURLY_SHARE", "0.5", most=1)
 PREEMPTION_KEEP_SECONDS = env.number("SWITCHYARD_PREEMPTION_KEEP_SECONDS", 600, least=60, most=86_400)
 MOST_QUEUED = env.number("SWITCHYARD_MOST_QUEUED", 100_000, least=1)
@@ -179,6 +180,12 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "inline": "federation.operations.weigh_failures",
         "queue": "observe",
         "every_seconds": 30,
+    },
+    "relocate": {
+        "task": "federation.tasks.relocate_jobs",
+        "inline": "federation.operations.relocate_jobs",
+        "queue": "observe",
+        "every_seconds": 15,
     },
     "settle": {
         "task": "federation.tasks.settle_attempts",

@@ -40,6 +40,12 @@ def weigh_failures() -> None:
 
 
 @shared_task(queue="observe")
+def relocate_jobs() -> None:
+    """Moves jobs that would soon be stopped where they run."""
+    run_exclusively("relocate", operations.relocate_jobs)
+
+
+@shared_task(queue="observe")
 def settle_attempts() -> None:
     """Posts the usage of ended attempts and ends their holds."""
     run_exclusively("settle", operations.settle_attempts)

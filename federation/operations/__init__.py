@@ -21,6 +21,7 @@ from .priority_classes import remove_class as remove_class
 from .proving import prove_books as prove_books
 from .reconciliation import compare_clusters as compare_clusters
 from .reconciliation import reconcile_clusters as reconcile_clusters
+from .relocation import relocate_jobs as relocate_jobs
 from .reports import admit_report as admit_report
 from .reports import record_report as record_report
 from .reservations import cancel_reservation as cancel_reservation

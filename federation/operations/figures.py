@@ -15,7 +15,12 @@ DISPATCH_SECONDS = Histogram(
 SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs accepted, singly or in bulk.", ["way"])
 OBSERVED = Counter("switchyard_observations", "Reports on Jobs and pods that were recorded, by cluster.", ["cluster"])
 REOPENED = Counter("switchyard_attempts_reopened", "Settled attempts of which a pod was later seen running.")
-MOVED = Counter("switchyard_jobs_moved", "Runs that a user asked to move to another cluster.")
+MOVED = Counter("switchyard_jobs_moved", "Runs that users asked to move to another cluster.")
+RELOCATED = Counter(
+    "switchyard_jobs_relocated",
+    "Runs that the gateway itself moves to another cluster, by what threatened them.",
+    ["cause"],
+)
 UNSEEN_PODS = Counter(
     "switchyard_pods_unseen", "Pods that ran while no observer watched, metered from what their Jobs report."
 )

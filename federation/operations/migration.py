@@ -51,7 +51,9 @@ def may_be_moved(job: Job, attempt: Attempt) -> bool:
 @retried
 def _stop(actor: Actor, plan: MovePlan, reason: str) -> Job:
     run, place, lost = plan.run, plan.place, plan.lost
-    assert run is not None and place is not None and lost is not None
+    assert run is not None
+    assert place is not None
+    assert lost is not None
     with transaction.atomic():
         jobs, attempts = lock_jobs_and_attempts([run.job_id], [run.attempt_id])
         job, attempt = jobs[run.job_id], attempts[run.attempt_id]

@@ -115,7 +115,7 @@ def plan_move(actor: Actor, job: Job, request: MoveRequest) -> MovePlan:
     if isinstance(quote.outcome, Wait):
         return _without_place(job, run, quote, named)
     place = quote.outcome
-    resumes, refusal = _resumes(job, place), None
+    resumes, refusal = can_resume(job, place), None
     if not resumes and not request.may_lose:
         refusal = _cannot_resume(job, place)
     lost = lost_work(run, quote, run.lost_seconds(quote.at) if resumes else _ran(run, quote.at))
@@ -171,7 +171,7 @@ def _ran(run: RunningJob, at: datetime) -> int:
     return max(0, int((at - run.started_at).total_seconds()))
 
 
-def _resumes(job: Job, place: Placement) -> bool:
+def can_resume(job: Job, place: Placement) -> bool:
     """Whether the job would continue from a checkpoint there."""
     reported = Checkpoint.objects.filter(attempt__job=job)
     there = Q(flavors=[]) | Q(flavors__contains=[place.pod_sets[0].flavor])

@@ -5,7 +5,8 @@ answers from the last load. Whatever the queue's length, it decides no more of i
 """
 
 import threading
-from collections.abc import Collection, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -114,10 +115,18 @@ _desk = _Desk()
 reset_with(_desk.forget)
 
 
-def load_state() -> Snapshot:
-    """The queue and the fleet as the next round would see them; of the queue, what a round considers."""
+def put_in(queue: Sequence[JobRequest], more: Iterable[JobRequest]) -> tuple[JobRequest, ...]:
+    """The queue with more jobs, each behind those of its priority."""
+    found = list(queue)
+    for job in more:
+        found.insert(bisect_right([-one.priority for one in found], -job.priority), job)
+    return tuple(found)
+
+
+def load_state(more: Iterable[JobRequest] = ()) -> Snapshot:
+    """The queue, with more jobs in it, and the fleet as the next round would see them; of the queue, what a round considers."""
     at = clock.now()
-    queue = load_queue(at, QUEUE_DEPTH)
+    queue = put_in(load_queue(at, QUEUE_DEPTH), more)
     return with_times(
         Snapshot(
             now=at,

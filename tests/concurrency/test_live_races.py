@@ -10,10 +10,13 @@ from django.db import transaction
 from django.db.models import Count
 
 from clusters.drivers import connections
+from clusters.models import Cluster
 from clusters.queries import driver_of
 from federation import operations
 from federation.engine.lifecycle import AttemptState
-from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from federation.locks import lock_jobs_and_attempts
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job, Move
+from federation.operations import transitions
 from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
 from federation.queries.quotes import _desk
@@ -145,6 +148,59 @@ def test_requests_to_move_a_job_at_the_same_moment_stop_its_run_once(runs, submi
     assert at_once(move, move, move) == []
     assert Attempt.objects.get(job=runs).stop_reason == "migrated"
     assert AuditEntry.objects.filter(action="job.migrate").count() == 1
+
+
+@pytest.fixture
+def leaves(cluster, submitter):
+    """A job that runs on a drained cluster, may be moved, and has saved its work; another cluster has room for it."""
+    job = submit(submitter, gpu_job(seconds=100_000) | {"moves": "when_needed", "checkpoint_seconds": 3600})
+    observe_until(lambda: Job.objects.filter(id=job.id, state="running").exists())
+    simulated_cluster("west")
+    Cluster.objects.filter(id=cluster.id).update(wish="draining")
+    _desk.forget()
+    return job
+
+
+def test_the_gateways_moves_and_a_users_at_the_same_moment_stop_the_run_once(leaves, submitter):
+    move = partial(operations.request_migration, submitter, leaves.id, {})
+    assert at_once(operations.relocate_jobs, operations.relocate_jobs, move) == []
+    assert Attempt.objects.get(job=leaves).stop_reason == "migrated"
+    assert Move.objects.filter(job=leaves).count() == 1
+    assert AuditEntry.objects.filter(action="job.migrate").count() == 1
+
+
+@pytest.mark.parametrize("change", ["request_cancellation", "request_suspension"])
+def test_what_a_user_wants_wins_over_the_gateways_move_at_the_same_moment(leaves, submitter, change):
+    wish = partial(getattr(operations, change), submitter, leaves.id)
+    assert at_once(operations.relocate_jobs, wish) == []
+    final = "cancelled" if change == "request_cancellation" else "suspended"
+    observe_until(lambda: Job.objects.filter(id=leaves.id, state=final).exists())
+    assert Attempt.objects.filter(job=leaves).count() == 1
+    assert Move.objects.filter(job=leaves).count() <= 1
+
+
+def test_a_run_that_ends_while_it_is_to_be_moved_has_ended(leaves):
+    attempt = Attempt.objects.get(job=leaves)
+    ending = Ending(attempt.id, AttemptState.SUCCEEDED, "completed", "")
+    assert at_once(operations.relocate_jobs, partial(end_attempts_alone, ending)) == []
+    leaves.refresh_from_db()
+    assert leaves.state == "succeeded"
+    assert operations.relocate_jobs() == 0
+
+
+def test_a_run_that_is_preempted_while_it_is_to_be_moved_is_stopped_once(leaves):
+    attempt = Attempt.objects.get(job=leaves)
+
+    def preempt():
+        with transaction.atomic():
+            jobs, attempts = lock_jobs_and_attempts([leaves.id], [attempt.id])
+            assert jobs
+            transitions.interrupt(list(attempts.values()), "preempted_for_job", "Preempted", "Preempted.")
+
+    assert at_once(operations.relocate_jobs, preempt) == []
+    attempt.refresh_from_db()
+    moves = Move.objects.filter(attempt=attempt).count()
+    assert (attempt.stop_reason, moves) in {("migrated", 1), ("preempted_for_job", 0)}
 
 
 def test_a_cancellation_wins_over_a_move_at_the_same_moment(runs, submitter):

@@ -75,6 +75,7 @@ specs = st.fixed_dictionaries(
         "priority_class": st.sampled_from(["low", "normal", "high"]),
         "strategy": st.sampled_from(["cheapest", "soonest", "pack", "spread", "balanced"]),
         "on_cluster_lost": st.just("hold"),
+        "moves": st.sampled_from(["never", "when_needed"]),
         "topology": st.fixed_dictionaries(
             {},
             optional={

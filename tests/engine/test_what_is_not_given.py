@@ -87,6 +87,7 @@ STANDS_IN = {
     ("spec.JobSpec", "strategy"): "balanced",
     ("spec.JobSpec", "priority_class"): "normal",
     ("spec.JobSpec", "on_cluster_lost"): "hold",
+    ("spec.JobSpec", "moves"): "never",
     ("model.JobRequest", "strategy"): "balanced",
     # A job continues by itself after ten interruptions of a kind, never after a failure of its program.
     ("retries.Retries", "preempted"): 10,

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from federation.engine import names
+from federation.engine.relocation import MOVES_POLICIES
 from federation.engine.retries import retries_json
 from placement.values.strategies import STRATEGY_NAMES
 
@@ -174,6 +175,16 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("retries", Part(read_retries, retries_json)),
     JobField("failure_rules", Part(read_rules, rules_json)),
     JobField("reports", Part(read_reports, bool)),
+    JobField(
+        "moves",
+        Choice(MOVES_POLICIES),
+        description="Whether the gateway may move it, from a checkpoint, when it would soon be stopped where it runs.",
+        control=Control(
+            Section.PLACEMENT,
+            "Moves to another cluster",
+            hint="When needed: the gateway moves it before its cluster is drained or its node goes away.",
+        ),
+    ),
 )
 JOB_FIELD_NAMES = frozenset(field.name for field in JOB_FIELDS)
 BESIDE_MANIFEST = tuple(field.name for field in JOB_FIELDS if field.is_beside_manifest)

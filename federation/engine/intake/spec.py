@@ -174,3 +174,5 @@ class JobSpec:
     failure_rules: tuple[Rule, ...] = ()
     reports: bool = False
     """Whether its runs may report progress and checkpoints to the gateway."""
+    moves: str = "never"
+    """Whether the gateway itself may move it to another cluster (`engine.relocation`)."""
