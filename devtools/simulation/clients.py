@@ -16,7 +16,7 @@ from foundation.problems import Problem
 
 from .cluster import ENDING, EXIT_CODE, RUN_SECONDS
 from .history import Asked
-from .moves import wanted_move
+from .moves import make_willing, wanted_move
 from .stage import SHIELD_SECONDS, TEAMS, user
 from .swarm import Swarm
 
@@ -88,6 +88,7 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
     chance, more = random.Random(f"{seed}/plan"), random.Random(f"{seed}/more")
     ruled, suspends = random.Random(f"{seed}/ruled"), random.Random(f"{seed}/suspends")
     beside, moves = random.Random(f"{seed}/beside"), random.Random(f"{seed}/moves")
+    willing = random.Random(f"{seed}/willing")
     count = chance.randint(2, 4)
     is_crowd = random.Random(f"{seed}/crowd").random() < CROWDS and not swarm.rates
     if is_crowd:
@@ -122,6 +123,8 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
         if suspends.random() < SUSPENDED and not swarm.rates:
             submission.suspend_after, submission.suspended_for = suspends.uniform(0, 60), suspends.uniform(0, 40)
         submission.is_moved = moves.random() < MOVED and not swarm.rates
+        if not swarm.rates:
+            make_willing(body, willing)
         if is_crowd:
             pod |= {"count": 1, "gpu": {"count": 1}}
         if is_rush:

@@ -1,4 +1,6 @@
-"""What must hold of moves: a job does not return immediately, and goes where its user asked."""
+"""What must hold of moves: a job does not return immediately, goes where its user asked, and the gateway moves only what it may,
+for a reason, and seldom.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -47,4 +49,49 @@ SELECT attempt.id, count(event.id)
     ON event.attempt_id = attempt.id AND event.kind = 'interrupted' AND event.message LIKE 'Moved %%'
  WHERE attempt.stop_reason = 'migrated' OR move.attempt_id IS NOT NULL
  GROUP BY attempt.id, move.attempt_id HAVING count(event.id) <> 1 OR move.attempt_id IS NULL ORDER BY 1
+"""
+
+
+@judging
+def the_gateway_moves_only_jobs_that_allow_it_and_for_a_reason(world: "World") -> list[str]:
+    """Each of its own moves is of a job with `moves: when_needed`, costs less than staying, and its cause was there: its cluster
+    was drained, or a window that drains was planned there.
+    """
+    return [
+        f"the gateway moved attempt {attempt} ({cause}), without a right to"
+        for attempt, cause in world.watch.rows(UNWANTED)
+    ]
+
+
+UNWANTED = """
+SELECT move.attempt_id, move.cause
+  FROM federation_move AS move
+  JOIN federation_job AS job ON job.id = move.job_id
+  JOIN federation_attempt AS attempt ON attempt.id = move.attempt_id
+ WHERE move.cause <> 'user'
+   AND (coalesce(job.spec->>'moves', 'never') <> 'when_needed' OR move.stay_seconds <= move.cost_seconds
+        OR move.cause = 'drain' AND NOT EXISTS (
+           SELECT FROM tenancy_auditentry AS entry
+            WHERE entry.action = 'cluster.drain' AND entry.object_id = attempt.cluster_id::text)
+        OR move.cause = 'maintenance' AND NOT EXISTS (
+           SELECT FROM clusters_maintenancewindow AS planned
+            WHERE planned.cluster_id = attempt.cluster_id AND planned.drain AND planned.starts_at > move.created_at))
+ ORDER BY 1
+"""
+
+
+@judging
+def the_gateway_lets_a_moved_job_rest(world: "World") -> list[str]:
+    """Between any move of a job and the gateway's next one are thirty minutes."""
+    return [
+        f"attempt {attempt} was moved {seconds} s after another one" for attempt, seconds in world.watch.rows(RESTLESS)
+    ]
+
+
+RESTLESS = """
+SELECT move.attempt_id, extract(epoch FROM move.created_at - earlier.created_at)
+  FROM federation_move AS move
+  JOIN federation_move AS earlier ON earlier.job_id = move.job_id AND earlier.created_at < move.created_at
+ WHERE move.cause <> 'user' AND move.created_at < earlier.created_at + interval '30 minutes'
+ ORDER BY 1
 """

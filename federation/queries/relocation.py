@@ -36,10 +36,10 @@ CLUSTERS = """
 SELECT id FROM clusters_cluster WHERE wish = 'draining'
  UNION
 SELECT cluster_id FROM clusters_maintenancewindow
- WHERE drain AND cancelled_at IS NULL AND starts_at > now() AND starts_at < now() + %s
+ WHERE drain AND cancelled_at IS NULL AND starts_at > now() AND starts_at < now() + %(ahead)s
  UNION
 SELECT cluster_id FROM clusters_node AS node
- WHERE taints <> '[]' AND EXISTS (SELECT FROM jsonb_array_elements(node.taints) AS taint WHERE taint->>'key' = ANY(%s))
+ WHERE taints <> '[]' AND EXISTS (SELECT FROM jsonb_array_elements(node.taints) AS taint WHERE taint->>'key' = ANY(%(taints)s))
 """
 RUNS = """
 SELECT attempt.id, job.id, attempt.cluster_id, attempt.started_at,
@@ -124,20 +124,13 @@ def threatened_runs(only: UUID | None = None) -> Threatened | None:
     None if there are none. One query while no cluster, window or node announces that.
     """
     with connection.cursor() as cursor:
-        cursor.execute(CLUSTERS, [AHEAD, list(TERMINATION_TAINTS)])
+        announced: dict[str, Any] = {"ahead": AHEAD, "taints": list(TERMINATION_TAINTS)}
+        cursor.execute(CLUSTERS, announced)
         clusters = [cluster_id for (cluster_id,) in cursor.fetchall()]
         if not clusters:
             return None
-        asked: dict[str, Any] = {
-            "drained": DRAINED_WITHIN,
-            "ahead": AHEAD,
-            "spot": SPOT_NOTICE,
-            "taints": list(TERMINATION_TAINTS),
-            "clusters": clusters,
-            "only": only,
-            "most": MOST_RUNS,
-        }
-        cursor.execute(RUNS, asked)
+        asked = {"drained": DRAINED_WITHIN, "spot": SPOT_NOTICE, "clusters": clusters, "only": only, "most": MOST_RUNS}
+        cursor.execute(RUNS, announced | asked)
         rows = [_Row(*row) for row in cursor.fetchall()]
         if not rows:
             return None

@@ -1,0 +1,66 @@
+"""The dialog in which a user moves a running job."""
+
+import pytest
+
+from clusters.models import Cluster
+from federation.models import Attempt, Move
+from federation.queries.quotes import _desk
+from tenancy.queries import actor_for
+from tests.builders import make_tenant
+from tests.live import simulated_cluster
+from tests.live_fixtures import home as home  # clusters keep their state there
+from tests.rooms.federation.test_migration import checkpoint, started
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(autouse=True)
+def vision(admin):
+    make_tenant("acme/research/vision")
+    Cluster.objects.filter(name="north").update(wish="cordoned")
+
+
+WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_job_is_moved_with_the_keyboard_after_its_preview(window, admin, home, width):
+    simulated_cluster("east")
+    simulated_cluster("west")
+    job, attempt = started(actor_for(admin))
+    checkpoint(attempt)
+    _desk.forget()
+    w = window(width, 900, color_scheme="dark").sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    summary = w.page.locator("details.confirm > summary", has_text="Move")
+    summary.focus()
+    w.page.keyboard.press("Enter")
+    w.page.get_by_text("Continues on").wait_for()
+    there = ({"east", "west"} - {attempt.cluster.name}).pop()
+    chosen = w.page.locator("[data-move] select")
+    assert chosen.locator("option").all_inner_texts() == ["the best other cluster", *sorted([there, "north"])]
+    chosen.select_option(there)
+    w.page.locator("[data-move] dd", has_text=there).wait_for()
+    assert chosen.input_value() == there
+    assert w.page.get_by_text("5 min").first.is_visible()
+    assert not w.page.evaluate(WIDE)
+    w.page.get_by_label("Reason, for its timeline").fill("slow today")
+    w.page.keyboard.press("Enter")
+    w.page.get_by_text("continues on another one").wait_for()
+    assert Attempt.objects.get(id=attempt.id).stop_reason == "migrated"
+    assert len(Move.objects.get().clusters) == 1
+
+
+def test_the_page_of_a_move_works_without_script(window, admin, home):
+    simulated_cluster("east")
+    job, attempt = started(actor_for(admin))
+    w = window(java_script_enabled=False).sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    w.page.locator("details.confirm > summary", has_text="Move").click()
+    w.page.get_by_role("link", name="Where it would continue").click()
+    assert w.page.get_by_text("no other cluster would take it now").is_visible()
+    simulated_cluster("west")
+    _desk.forget()
+    w.open(f"/jobs/{job.id}/move/")
+    w.page.get_by_role("button", name="Move it and lose this work").click()
+    assert Attempt.objects.get(id=attempt.id).stop_reason == "migrated"
