@@ -1,4 +1,4 @@
-"""Moves of running jobs to other clusters (`0017_moves.sql`)."""
+"""Moves of running jobs to other clusters (`0018_moves.sql`)."""
 
 from pathlib import Path
 
@@ -7,13 +7,13 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-SQL = Path(__file__).with_name("0017_moves.sql").read_text(encoding="utf-8")
+SQL = Path(__file__).with_name("0018_moves.sql").read_text(encoding="utf-8")
 UNDO = "DROP TRIGGER a_move_leads_away ON federation_move; DROP FUNCTION federation_check_move;"
 
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('federation', '0016_reclaim'),
+        ('federation', '0017_rests'),
     ]
 
     operations = [
