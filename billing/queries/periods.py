@@ -75,12 +75,12 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
         _item("month_ended", ended, "The month has not ended."),
         _item("earlier_periods", is_first, "An earlier month is not closed."),
         _item("fully_metered", not behind, f"Runs of the month are not fully metered on {', '.join(behind)}."),
-        _item("posted", not due, f"{due} daily sums of tenants are not posted yet."),
-        _item("priced", not unpriced or accepts_unpriced, f"{unpriced} days of tenants have time without a price."),
-        _item("no_conflicts", not conflicts, f"{conflicts} conflicts of postings are not resolved."),
-        _item("no_disputes", not disputes, f"{disputes} disputes of documents are not resolved."),
-        _item("no_negative_idle", not negative, f"{negative} days of pools have negative idle that is not accepted."),
-        _item("proven", not wrong, f"The proof of the ledger found {len(wrong)} errors."),
+        _item("posted", not due, f"Daily sums of tenants not posted yet: {due}."),
+        _item("priced", not unpriced or accepts_unpriced, f"Days of tenants with time without a price: {unpriced}."),
+        _item("no_conflicts", not conflicts, f"Conflicts of postings not resolved: {conflicts}."),
+        _item("no_disputes", not disputes, f"Disputes of documents not resolved: {disputes}."),
+        _item("no_negative_idle", not negative, f"Days of pools with negative idle that is not accepted: {negative}."),
+        _item("proven", not wrong, f"Errors that the proof of the ledger found: {len(wrong)}."),
     )
 
 

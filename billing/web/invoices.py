@@ -113,7 +113,8 @@ def terms(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 
 def _list(request: HttpRequest, actor: Actor, form: Form, *, status: int = 200) -> HttpResponse:
-    tenants, months = _choices(tenants_to_invoice(actor)), _choices(months_to_invoice(actor))
+    tenants = _choices(tenants_to_invoice(actor))
+    months = tuple((month, f"{month_of(month):%B %Y}") for month in months_to_invoice(actor))
     shown = InvoicesPage(invoice_rows(actor), tenants, months, form)
     return show(request, "billing/invoices.html", shown, status=status)
 

@@ -3,7 +3,7 @@
 Bars and charts are SVG with attributes, never inline styles, so that the content security policy remains strict.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
@@ -315,3 +315,10 @@ def shortest(figure: str) -> str:
     """A decimal figure of a document without the zeros at its end."""
     whole, _, fraction = f"{Decimal(figure):,f}".partition(".")
     return f"{whole}.{fraction}".rstrip("0").rstrip(".")
+
+
+@register.filter
+def calendar(text: str) -> str:
+    """A month or a day of a document, `2026-08` or `2026-08-31`, as readers write it."""
+    day = date.fromisoformat(text if text.count("-") > 1 else f"{text}-01")
+    return f"{day:%B %Y}" if text.count("-") == 1 else f"{day.day} {day:%B %Y}"

@@ -47,6 +47,17 @@
     });
   }
 
+  // ── a question before a change closes on Escape, which gives the focus back, and when someone turns elsewhere ──
+  const closeQuestions = (but) => {
+    for (const question of document.querySelectorAll("details.confirm[open]")) if (!question.contains(but)) question.open = false;
+  };
+  document.addEventListener("click", (event) => closeQuestions(event.target));
+  document.addEventListener("keydown", (event) => {
+    const question = event.key === "Escape" && document.activeElement.closest("details.confirm[open]");
+    if (question) question.querySelector("summary").focus();
+    if (event.key === "Escape") closeQuestions(null);
+  });
+
   // ── times: the reader's zone, UTC on hover (the server writes UTC text and a title) ──────────────────────
   const sameYear = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const otherYear = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
