@@ -263,11 +263,11 @@ def _reservation_options(actor: Actor) -> Options:
 
 
 def _class_options(actor: Actor, tenant_path: str) -> Options:
-    """Empty without a tenant in which the actor may submit."""
+    """Only the default without a tenant in which the actor may submit."""
     try:
         classes = rules_at(actor, tenant_by_path(actor, tenant_path, Permission.SUBMIT)).classes
     except Problem:
-        return ()
+        return (("", "default"),)
     named = ((one.name, f"{one.name} ({one.value})") for one in classes.usable)
     return (("", f"default: {classes.default_name}"), *named)
 

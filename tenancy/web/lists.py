@@ -305,8 +305,10 @@ def _audit_row(entry: AuditEntry) -> AuditRow:
 
 
 def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
+        return ", ".join(f"{name.replace('_', ' ')} {_text(item)}" for name, item in value.items())
     return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)
 
 
