@@ -1,6 +1,6 @@
 """The capacity page: pick devices and pods, see where there is room now and for how many."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from federation.queries.pages import tenant_used_last
 from federation.queries.quotes import capacity_of
 from foundation.pages import Form, asked, show
 from foundation.problems import Problem
-from placement.answers.quotes import Capacity
+from placement.answers.quotes import Capacity, ClusterRoom
 from tenancy.queries import Actor, TenantMatch, first_choice, match_tenants, path_suggestions, tenant_choices
 from tenancy.web import page
 
@@ -33,13 +33,14 @@ FIELDS = ("tenant", "models", *DEFAULTS)
 
 @dataclass(frozen=True, slots=True)
 class CapacityPage:
-    """`most` is the largest count of a cluster, for the bars."""
+    """`rooms` are the clusters, those with most room first; `most` is the largest count of one, for the bars."""
 
     form: Form
     match: TenantMatch
     tenants: Options
     models: Options
     capacity: Capacity | None
+    rooms: Sequence[ClusterRoom]
     most: int
 
 
@@ -56,13 +57,15 @@ def capacity(request: HttpRequest, actor: Actor) -> HttpResponse:
             found = capacity_of(actor, _shape(values))
         except Problem as problem:
             form = Form.refused(values, problem, CONTROL_OF)
+    rooms = sorted(found.clusters, key=lambda room: -room.count) if found else ()
     shown = CapacityPage(
         form=form,
         match=match_tenants(actor, given.get("tenant", "")),
         tenants=tenant_choices(paths, tenant),
         models=tuple((name, "") for name in gpu_models(actor)),
         capacity=found,
-        most=max((room.count for room in found.clusters), default=0) if found else 0,
+        rooms=rooms,
+        most=rooms[0].count if rooms else 0,
     )
     return show(request, "federation/capacity.html", shown, live="federation/capacity_live.html")
 

@@ -3,6 +3,7 @@
 import pytest
 
 import clusters.queries
+import federation.queries.logs
 from clusters.drivers import NotThere, Unreachable
 from federation.models import PodRun
 from foundation.clock import now
@@ -127,6 +128,26 @@ def test_the_pages_link_the_logs_of_each_attempt(pods, client, user, job):
     assert "the attempt was preempted" in client.get(f"/jobs/{job.id}/logs/?attempt=2").content.decode()
     for query, status in (("?attempt=9", 404), ("?attempt=x", 422)):
         assert client.get(f"/jobs/{job.id}/logs/{query}").status_code == status
+
+
+def test_the_page_offers_the_pods_that_it_does_not_show(pods, client, user, job, monkeypatch):
+    monkeypatch.setattr(federation.queries.logs, "MOST_PODS", 1)
+    first = PodRun.objects.get(name="pod-3")
+    PodRun.objects.create(
+        attempt=first.attempt, cluster_id=first.cluster_id, remote_object=first.remote_object, place=1, uid="u4",
+        name="pod-4", node="n1", phase="Running", observed_at=now(),
+    )  # fmt: skip
+    pods.logs = {"pod-3": "the first", "pod-4": "the second"}
+    client.force_login(user)
+    page = client.get(f"/jobs/{job.id}/logs/").content.decode()
+    assert "1 more pod not shown" in page
+    assert '<option value="pod-4">pod-4</option>' in page
+    assert "the second" not in page
+    page = client.get(f"/jobs/{job.id}/logs/?attempt=3&container=&pod=pod-4").content.decode()
+    assert '<option value="pod-4" selected>pod-4</option>' in page
+    assert "the second" in page
+    assert "not shown" not in page
+    assert "<select" not in client.get(f"/jobs/{job.id}/logs/?attempt=1").content.decode()
 
 
 def test_a_stranger_reads_no_attempts_logs(pods, client, job):
