@@ -10,6 +10,8 @@ from celery import Celery, bootsteps, signals
 from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+# Celery runs Django's checks without reading what they report. They import every view, which no worker needs.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured

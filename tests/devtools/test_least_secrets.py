@@ -6,6 +6,7 @@ import sys
 from urllib.parse import urlsplit
 
 import pytest
+from django.core.management import get_commands, load_command_class
 from django.db import connection
 
 from devtools.commands import Commands
@@ -16,6 +17,8 @@ GIVEN = {
     "SWITCHYARD_SECRET_KEY": "s" * 60,
     "SWITCHYARD_KEY_RING": "k1:a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=",
 }
+ROOMS = {"clusters", "federation", "foundation", "tenancy", "quotas", "billing"}
+DJANGOS_OWN = {"migrate", "collectstatic"}
 
 
 def environment(**secrets):
@@ -55,8 +58,10 @@ def test_commands_that_speak_to_no_cluster_run_with_the_database_alone(commands,
 
 
 UP = """
-import gc
+import gc, sys
 def up():
+    if %r in sys.modules:
+        print("imports views, which only the web process needs")
     print("up" if gc.isenabled() else "up without the garbage collector, which the settings disabled", flush=True)
 """
 
@@ -90,7 +95,8 @@ observer._observe = observe
 observer.Command().handle()
 """,
     }
-    done = run("-c", UP + starts[process], **secrets)
+    views = "nothing" if process == "web" else "config.urls"
+    done = run("-c", UP % views + starts[process], **secrets)
     return (done.stdout + done.stderr).splitlines()
 
 
@@ -99,13 +105,22 @@ def test_a_process_boots_with_what_it_is_given_and_names_what_it_lacks(process):
     secrets = {name: GIVEN[name] for name in NEEDS[process] if name in GIVEN}
     said = boot(process, secrets)
     assert "up" in said, said
+    assert not any("imports views" in line for line in said)
     for name in secrets:
         said = boot(process, {key: value for key, value in secrets.items() if key != name})
         assert f"{name} must be set for {process}" in "\n".join(said)
         assert "up" not in said
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, app in get_commands().items() if app in ROOMS and name not in DJANGOS_OWN]
+)
+def test_a_command_reads_the_key_ring_first_and_imports_no_view(name):
+    checked = load_command_class(get_commands()[name], name).requires_system_checks
+    assert checked == ([] if name == "replay" else ["security"])  # a replay is a pure computation over files
+
+
 def test_a_key_ring_that_is_none_still_stops_every_command():
-    done = run("manage.py", "check", SWITCHYARD_KEY_RING="a:b")
+    done = run("manage.py", "check_routines", SWITCHYARD_KEY_RING="a:b")
     assert done.returncode == 1
     assert "the key of a is not base64" in done.stderr

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from clusters.operations import rekey_credentials
+from foundation.commands import GatewayCommand
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     """Runs while the gateway runs; may be stopped and started at any time."""
 
     help = "Encrypts every cluster credential and every secret again with the first key of SWITCHYARD_KEY_RING. Old keys can be removed afterwards."

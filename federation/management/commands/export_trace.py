@@ -5,17 +5,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from federation.queries.history import past_jobs
 from foundation import clock
+from foundation.commands import GatewayCommand
 from foundation.files import write_whole
 from simulator.exports import trace_text
 
 MOST_DAYS = 3660
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = (
         "Writes jobs that ran and ended in the last days as CSV, for `manage.py replay --trace`. It contains ids, tenants' "
         "paths and digests of names, but no names, images or commands. It changes nothing."

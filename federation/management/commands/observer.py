@@ -4,15 +4,14 @@ import asyncio
 import signal
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from federation.observer.process import Observer
+from foundation.commands import GatewayCommand
 from foundation.processes import demand
 from foundation.scraping import serve_metrics
 from foundation.sessions import demand_sessions
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = "Watches every registered cluster and records its state. Several can run; leases divide the clusters among them."
 
     def handle(self, *args: Any, **options: Any) -> None:

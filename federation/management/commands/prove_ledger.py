@@ -3,14 +3,15 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from billing.models import UsageSegment
 from federation.operations import prove_books
+from foundation.commands import GatewayCommand
 from quotas.models import HoldMovement
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = "Checks that jobs, attempts, pods, meters, segments, prices, holds and quota counters agree."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

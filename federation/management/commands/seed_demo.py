@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 from django.db import connection
 
 from billing.models import Budget, Rate
@@ -52,6 +51,7 @@ from federation.models import Job
 from federation.operations.past_traffic import PastJob, record_past_jobs
 from federation.operations.submission import submit_job
 from foundation.clock import now
+from foundation.commands import GatewayCommand
 from quotas.engine.holds import CEILING
 from quotas.models import QuotaLimit
 from quotas.operations import put_limit
@@ -73,7 +73,7 @@ STALE_SINCE = timedelta(minutes=40)
 NODE_UID = "00000000-0000-4000-8000-{:012x}"
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = (
         "Seeds the demo: organisation, simulated fleet, prices, quotas, three months of past jobs and some live ones."
     )

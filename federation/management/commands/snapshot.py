@@ -4,16 +4,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.snapshot import load_snapshot
 from foundation import clock
+from foundation.commands import GatewayCommand
 from foundation.files import write_whole
 from placement.answers.recording import snapshot_text, without_image_names, without_users
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = (
         "Exports the input of the next scheduling cycle: queue, fleet with its free capacity, limits and prices, but no "
         "names of images, commands, environments or credentials. It changes nothing. "

@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from federation.operations.restoration import begin_standstill, open_dispatch
 from federation.queries.standstill import left_of, open_standstill
+from foundation.commands import GatewayCommand
 from foundation.problems import Conflict
 from tenancy.queries import SYSTEM
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     """An operator begins it before the processes start on a restored or promoted database, and ends it by hand."""
 
     help = (

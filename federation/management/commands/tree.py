@@ -6,20 +6,21 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from federation.api.tree import show_plan
 from federation.engine.intake.reading import Refused
 from federation.engine.tree.kueue import import_kueue
 from federation.operations.tree import TreePlan, apply_tree, label_of, plan_tree
 from federation.queries.tree import tree_file
+from foundation.commands import GatewayCommand
 from foundation.problems import Problem
 from tenancy.queries import SYSTEM
 
 SIGNS = {"create": "+", "change": "~", "remove": "-"}
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = "Plans, applies and exports the tenant tree as a YAML file. It acts as the system: all tenants, all rights."
 
     def add_arguments(self, parser: CommandParser) -> None:

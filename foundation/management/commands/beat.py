@@ -5,17 +5,17 @@ import signal
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 from django.utils.module_loading import import_string
 
 from foundation.bell import Bell, ensure_rows
+from foundation.commands import GatewayCommand
 from foundation.processes import demand
 from foundation.schedule import Schedule
 from foundation.scraping import serve_metrics
 from foundation.sessions import demand_sessions
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = "Triggers the gateway's routines on announcements and on schedule, and runs them itself while no worker answers."
 
     def handle(self, **options: Any) -> None:

@@ -4,13 +4,15 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import OperationalError, connection
+
+from foundation.commands import GatewayCommand
 
 SILENCE_ALLOWED = "10 periods, and at least 2 minutes"
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = (
         f"Shows when each routine last showed life, and fails if one has been silent for more than {SILENCE_ALLOWED}."
     )

@@ -10,6 +10,7 @@ from time import sleep
 from typing import Any
 
 from django.conf import settings
+from django.core.checks import Tags
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import DatabaseError, OperationalError, connections
@@ -17,6 +18,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from foundation import rights
 from foundation.clock import monotonic
+from foundation.commands import GatewayCommand
 
 LOCKED = {"55P03": "a lock was not available", "40P01": "a deadlock"}
 TOO_LONG = "57014"
@@ -39,6 +41,10 @@ class Command(migrate.Command):
         finally:
             connection.close()
             connection.settings_dict.update(self.processes)
+
+    def check(self, *args: Any, **options: Any) -> None:
+        """Of the database and of security only, as for the other commands."""
+        super().check(*args, **{"tags": [Tags.database, *GatewayCommand.requires_system_checks], **options})
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Migrates, with retries while a lock is not available: completed migrations remain, the rest is repeated."""

@@ -5,8 +5,9 @@ import sys
 from datetime import datetime
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from foundation.commands import GatewayCommand
 from foundation.plain_json import instant
 from foundation.problems import Problem
 from tenancy.engine.roles import Role, Scope
@@ -17,7 +18,7 @@ from tenancy.queries import SYSTEM, tenant_by_path
 from tenancy.web.links import link_to, own_address
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = (
         "Creates a user unless one with this email exists, binds roles, and prints one JSON object. Safe to run again."
     )

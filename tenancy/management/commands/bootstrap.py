@@ -4,8 +4,9 @@ import json
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from foundation.commands import GatewayCommand
 from foundation.plain_json import instant
 from foundation.problems import Problem
 from tenancy.management.expiry import add_expiry, expiry_of
@@ -16,7 +17,7 @@ OPTIONS = {"name": "--organisation"}
 """The option of a field."""
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = (
         "Creates an organisation and its first admin, who is also an operator of this installation. Prints one JSON object. "
         "The first run includes a token's secret and, unless a password was given, a one-time link to set one. Running it "

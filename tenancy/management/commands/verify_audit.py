@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from foundation.commands import GatewayCommand
 from foundation.problems import Conflict
 from tenancy.engine.chain import Anchor, faults_in
 from tenancy.operations import accept_audit
@@ -17,7 +18,7 @@ from tenancy.queries import SYSTEM, audit_head, audit_links, unchained_entries
 MOST_FAULTS = 50
 
 
-class Command(BaseCommand):
+class Command(GatewayCommand):
     help = (
         "Recomputes the audit trail's hash chain and compares it with the anchor file. Prints its head as POSITION:HASH and "
         "exits 0, or reports what is wrong and exits 1."
