@@ -29,6 +29,7 @@ from .objects import Key, is_ours, seen
 from .scheduler import MICROSECONDS
 
 Result = TypeVar("Result")
+Things = TypeVar("Things", bound=Sequence[Any])
 TIMEOUT_SECONDS = 10.0
 ALIVE_SECONDS = 15.0
 SILENT_SECONDS = 40.0
@@ -297,7 +298,7 @@ class SimulatedClusterDriver:
                 found = [job for job in found if self._link.faults.between(0, 1) < LISTED]
         return [seen(thing) for thing in found]
 
-    def _shown(self, things: Any) -> Any:
+    def _shown(self, things: Things) -> Things:
         """Notes that the gateway is shown these pods, if they have started."""
         self._cluster.shown |= {one.uid for one in things if isinstance(one, PodSeen) and one.started_at is not None}
         return things
