@@ -1,5 +1,7 @@
 """What differs between a tree file and the tree, and in which order it is applied."""
 
+from typing import Any
+
 import pytest
 
 from federation.engine.tree.items import Change, Key, Kind, ancestors, changes_of, digest_of, kept_tenants
