@@ -12,6 +12,7 @@ from django.db import connection
 
 from billing.locks import rewrite_price_book
 from foundation.host import host
+from foundation.rows import columns_of
 from quotas.locks import lock_pending_below, stop_takers_at
 from tenancy.locks import hold_tree
 from tenancy.models import Tenant
@@ -158,8 +159,8 @@ def lock_attempts(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:
     return {attempt.id: attempt for attempt in rows.order_by("id")}
 
 
-LOCK_JOBS_OF = """
-SELECT * FROM federation_job
+LOCK_JOBS_OF = f"""
+SELECT {", ".join(columns_of(Job))} FROM federation_job
  WHERE id = ANY(ARRAY(SELECT job_id FROM federation_attempt WHERE id = ANY(%s)))
  ORDER BY id FOR NO KEY UPDATE
 """

@@ -18,15 +18,15 @@ that once began together do not go on to begin and end together.
 MOST_DOUBLINGS = 2
 FORGET_SECONDS = 600.0
 """A rest that ended so long ago says nothing about a cluster that is silent now."""
-BEGIN_REST = """
+IN_A_ROW = (
+    "CASE WHEN upkeep.rests_until > now() - make_interval(secs => %(forget)s) THEN upkeep.silent_visits ELSE 0 END"
+)
+BEGIN_REST = f"""
 INSERT INTO federation_clusterupkeep AS upkeep (cluster_id, silent_visits, rests_until)
 VALUES (%(cluster)s, 1, clock_timestamp() + make_interval(secs => %(seconds)s))
     ON CONFLICT (cluster_id) DO UPDATE
-   SET (silent_visits, rests_until) = (
-       SELECT before.visits + 1,
-              clock_timestamp() + make_interval(secs => %(seconds)s * 2 ^ least(before.visits, %(most_doublings)s))
-         FROM (SELECT CASE WHEN upkeep.rests_until > now() - make_interval(secs => %(forget)s)
-                           THEN least(upkeep.silent_visits, 1000) ELSE 0 END AS visits) AS before)
+   SET silent_visits = least({IN_A_ROW}, 1000) + 1,
+       rests_until = clock_timestamp() + make_interval(secs => %(seconds)s * 2 ^ least({IN_A_ROW}, %(most_doublings)s))
 RETURNING silent_visits
 """
 END_REST = """
