@@ -14,7 +14,7 @@ from hypothesis import settings
 from devtools import prepared
 from foundation.caches import reset_all
 from foundation.passwords import GivingWayArgon2PasswordHasher
-from tests.emptying import empty_tables
+from tests.emptying import empty_tables, needs_new_session
 from tests.laws import USUAL, share_of
 from tests.servers import MIGRATED
 
@@ -31,9 +31,10 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix):
 
 @pytest.fixture(autouse=True, scope="session")
 def tables_are_emptied_cheaply():
-    """Tests that commit end with it."""
+    """Tests that commit end with it, and keep their session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", empty_tables)
+        patch.setattr(TransactionTestCase, "_should_reload_connections", needs_new_session)
         yield
 
 

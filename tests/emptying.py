@@ -37,6 +37,24 @@ BEGIN
     END IF;
 END $$
 """
+CLEAN = """
+SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()
+"""
+"""As `DISCARD ALL`, but statements stay prepared and the session keeps what it knows of the tables."""
+
+
+def needs_new_session(*_: Any) -> bool:
+    """Whether the next test needs a new session. Django gives one to each: to learn of all tables again costs as much as the
+    rest of most tests. This one keeps no setting, lock or subscription of the test.
+    """
+    session = connection.connection
+    if session is None:
+        return False
+    if connection.in_atomic_block or not connection.get_autocommit() or not connection.is_usable():
+        return True
+    session.execute(CLEAN, prepare=False)
+    connection.ensure_timezone()
+    return False
 
 
 @retried  # a page that a closed window had asked for may still be read

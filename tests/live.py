@@ -3,11 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
-
-from django.db import connections as django_connections
 
 from clusters.drivers import connections
 from clusters.drivers.simulated import node_from_manifest
@@ -19,6 +15,7 @@ from federation import operations
 from federation.models import Attempt, Job, PodRun
 from federation.observer.process import Observer
 from foundation.clock import now
+from foundation.threads import open_threads
 from tenancy.queries import Actor
 from tests.builders import make_tenant, submit
 
@@ -65,14 +62,13 @@ def observe_until(condition: Callable[[], bool], work: Callable[[], None] = _tur
         observer = asyncio.create_task(Observer().run())
         deadline = time.monotonic() + DEADLINE_SECONDS
         # One thread, so that all turns share a database connection: one that is new has all to learn about the tables.
-        with ThreadPoolExecutor(1) as thread:
-            in_thread = partial(asyncio.get_running_loop().run_in_executor, thread)
-            try:
-                while not await in_thread(turn):
-                    assert time.monotonic() < deadline, await in_thread(_standing)
-                    await asyncio.sleep(0.05)
-            finally:
-                await in_thread(django_connections.close_all)
+        thread = open_threads("turns", 1)
+        try:
+            while not await asyncio.wrap_future(thread.submit(turn)):
+                assert time.monotonic() < deadline, await asyncio.wrap_future(thread.submit(_standing))
+                await asyncio.sleep(0.05)
+        finally:
+            thread.close()
         observer.cancel()
         await asyncio.gather(observer, return_exceptions=True)
 

@@ -3,17 +3,29 @@
 import pytest
 
 from clusters.drivers import connections
-from foundation.threads import close_kept_threads
+from foundation.threads import Pools, close_kept_threads, use_pools
 from tests.builders import actor_for, bind, make_tenant, make_user
+from tests.kept_threads import KeptPools
 from tests.live import simulated_cluster
 
 
+@pytest.fixture(scope="session")
+def kept_pools(django_db_setup):
+    """They end before the tests' database is dropped."""
+    pools = KeptPools()
+    yield pools
+    pools.end()
+    close_kept_threads()
+
+
 @pytest.fixture
-def home(tmp_path, settings):
+def home(tmp_path, settings, kept_pools):
     settings.HOME = tmp_path
+    use_pools(kept_pools)
     yield tmp_path
     connections.close_all()
-    close_kept_threads()
+    kept_pools.wait_until_idle()
+    use_pools(Pools())
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 """Simulated clusters and somebody who submits to them."""
 
-from tests.live_fixtures import cluster, home, submitter
+from tests.live_fixtures import cluster, home, kept_pools, submitter
 
-__all__ = ["cluster", "home", "submitter"]
+__all__ = ["cluster", "home", "kept_pools", "submitter"]
