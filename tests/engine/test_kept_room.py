@@ -96,7 +96,7 @@ def test_a_gang_starts_in_the_end_though_small_jobs_never_stop_coming(clusters):
     def rounds(patience):
         free = {(c, n): 0 for c in range(clusters) for n in range(4)}
         large = gang()
-        for number in range(400):
+        for number in range(150):
             slot = sorted(free)[number * 7 % len(free)]
             free[slot] = min(8, free[slot] + 1)
             of = flavor()

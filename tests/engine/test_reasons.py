@@ -53,7 +53,7 @@ def test_every_reason_code_says_what_it_means():
 def test_every_reason_code_has_a_writer():
     written = set()
     for path in files(WRITERS):
-        if path == LIST:
+        if path == LIST or "ReasonCode" not in path.read_text():
             continue
         compared = {id(part) for node in nodes(path, ast.Compare) for part in ast.walk(node)}
         for node in nodes(path, ast.Attribute):
