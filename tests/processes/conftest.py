@@ -19,9 +19,9 @@ import pytest
 
 from devtools.embedded import free_port, owner_url
 from devtools.serve import PROJECT
-from tests.live_fixtures import cluster, home, submitter
+from tests.live_fixtures import cluster, home, kept_pools, submitter
 
-__all__ = ["cluster", "home", "submitter"]
+__all__ = ["cluster", "home", "kept_pools", "submitter"]
 ROLES = ("web", "worker", "beat", "observer")
 SECONDS = 90
 

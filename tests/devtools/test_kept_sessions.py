@@ -1,0 +1,74 @@
+"""Tests that commit share one session of the database, and nothing else."""
+
+import threading
+
+import pytest
+from django.db import connection
+
+from tests.emptying import needs_new_session
+from tests.kept_threads import KeptPools
+
+STATE = """
+SELECT pg_backend_pid(), current_setting('statement_timeout'), current_setting('session_replication_role'), current_setting('TimeZone'),
+       current_user, to_regclass('pg_temp.left_behind'), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+       (SELECT count(*) FROM pg_listening_channels())
+"""
+
+
+def state():
+    with connection.cursor() as cursor:
+        cursor.execute(STATE)
+        return cursor.fetchone()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_is_kept_has_nothing_of_the_test_before():
+    before = state()
+    with connection.cursor() as cursor:
+        for statement in (
+            "SET statement_timeout = 1234567", "SET TIME ZONE 'Asia/Tokyo'", "LISTEN anything", "CREATE TEMP TABLE left_behind (x int)",
+            "SELECT pg_advisory_lock(7)", "SET session_replication_role = replica", "SET ROLE pg_monitor",
+        ):  # fmt: skip
+            cursor.execute(statement)
+    changed = [was != now for was, now in zip(before, state(), strict=True)]
+    assert changed == [False, True, True, True, True, True, True, True]
+    assert not needs_new_session()
+    assert state() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_broke_or_is_in_a_transaction_is_not_kept():
+    connection.set_autocommit(False)
+    state()
+    assert needs_new_session()
+    connection.rollback()
+    connection.set_autocommit(True)
+    connection.ensure_connection()
+    connection.connection.close()
+    assert needs_new_session()
+    connection.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_threads_that_are_kept_have_ended_their_work_and_serve_the_next_owner():
+    pools, may_end, seen = KeptPools(), threading.Event(), []
+
+    def work():
+        may_end.wait(10)
+        seen.append(threading.get_ident())
+
+    try:
+        first = pools.open("some", 1)
+        first.submit(work)
+        threading.Timer(0.05, may_end.set).start()
+        first.close()
+        assert len(seen) == 1
+        second = pools.open("some", 1)
+        assert second is first
+        assert pools.open("some", 1) is not first, "two owners at the same time share none"
+        second.submit(work).result(10)
+        assert seen[0] == seen[1]
+        assert pools.kept("more", 1) is pools.kept("more", 1)
+        assert pools.kept("more", 2) is not pools.kept("more", 1)
+    finally:
+        pools.end()
