@@ -131,22 +131,18 @@ def test_the_pages_link_the_logs_of_each_attempt(pods, client, user, job):
 
 
 def test_the_page_offers_the_pods_that_it_does_not_show(pods, client, user, job, monkeypatch):
-    monkeypatch.setattr(federation.queries.logs, "MOST_PODS", 1)
-    first = PodRun.objects.get(name="pod-3")
-    PodRun.objects.create(
-        attempt=first.attempt, cluster_id=first.cluster_id, remote_object=first.remote_object, place=1, uid="u4",
-        name="pod-4", node="n1", phase="Running", observed_at=now(),
-    )  # fmt: skip
-    pods.logs = {"pod-3": "the first", "pod-4": "the second"}
+    monkeypatch.setattr(federation.queries.logs, "MOST_PODS", 0)
+    pods.logs = {"pod-3": "its output"}
     client.force_login(user)
     page = client.get(f"/jobs/{job.id}/logs/").content.decode()
     assert "1 more pod not shown" in page
-    assert '<option value="pod-4">pod-4</option>' in page
-    assert "the second" not in page
-    page = client.get(f"/jobs/{job.id}/logs/?attempt=3&container=&pod=pod-4").content.decode()
-    assert '<option value="pod-4" selected>pod-4</option>' in page
-    assert "the second" in page
+    assert '<option value="pod-3">pod-3</option>' in page
+    assert "its output" not in page
+    page = client.get(f"/jobs/{job.id}/logs/?attempt=3&container=&pod=pod-3").content.decode()
+    assert '<option value="pod-3" selected>pod-3</option>' in page
+    assert "its output" in page
     assert "not shown" not in page
+    monkeypatch.setattr(federation.queries.logs, "MOST_PODS", 8)
     assert "<select" not in client.get(f"/jobs/{job.id}/logs/?attempt=1").content.decode()
 
 
