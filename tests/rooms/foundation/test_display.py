@@ -104,3 +104,8 @@ def test_a_bar_never_leaves_its_track():
 def test_a_documents_figure_keeps_its_digits_or_loses_only_zeros(figure, grouped, shortest):
     assert display.grouped(figure) == grouped
     assert display.shortest(figure) == shortest
+
+
+@pytest.mark.parametrize(("text", "shown"), [("2026-08", "August 2026"), ("2026-08-31", "31 August 2026")])
+def test_months_and_days_of_documents_are_written_out(text, shown):
+    assert display.calendar(text) == shown
