@@ -134,7 +134,10 @@ def test_the_pages_show_and_resolve_it(client, conflict):
     page = client.get(f"/months/conflicts/{conflict.id}/").content.decode()
     assert "Resolve it" not in page
     client.force_login(finance)
-    assert "Conflicts of postings not resolved: 1." in client.get(f"/months/{LedgerPeriod.objects.get().id}/").content.decode()
+    assert (
+        "Conflicts of postings not resolved: 1."
+        in client.get(f"/months/{LedgerPeriod.objects.get().id}/").content.decode()
+    )
     path = f"/months/conflicts/{conflict.id}/"
     assert client.post(path, {"decision": "posted", "reason": " "}).status_code == 422
     assert client.post(path, {"decision": "posted", "reason": "<b>a copy</b>"}).status_code == 302
