@@ -179,7 +179,7 @@ STILL_HELD = "SELECT budget_id, held FROM billing_budgetperiod WHERE held <> 0 O
 
 @judging
 def promise_14_a_take_never_goes_beyond_a_stopping_budget(world: "World") -> list[str]:
-    """After each take, what is spent and held is within the amounts that the budget had until then."""
+    """After each take, what is spent and held is within the amounts that the budget had until then, and its overrides."""
     return [
         f"run {run} took {held} of budget period {period}, of which {used} was used then and which never allowed more than {most}"
         for run, period, held, used, most in world.watch.rows(TAKEN_BEYOND)
@@ -189,6 +189,8 @@ def promise_14_a_take_never_goes_beyond_a_stopping_budget(world: "World") -> lis
 TAKEN_BEYOND = """
 SELECT line.run_id, line.period_id, line.held, line.used, line.most FROM (
     SELECT m.run_id, m.period_id, m.kind, m.held, sum(m.held + m.spent) OVER (PARTITION BY m.period_id ORDER BY m.id) AS used,
+           (SELECT coalesce(sum(amount), 0) FROM billing_budgetoverride
+             WHERE period_id = p.id AND approved_at IS NOT NULL) +
            (SELECT max(audit.amount) FROM (
                 SELECT (detail -> 'budget' ->> 'amount')::numeric AS amount, (detail -> 'budget' ->> 'stops_admission')::boolean AS stops
                   FROM tenancy_auditentry WHERE action = 'budget.put' AND object_id = p.budget_id::text

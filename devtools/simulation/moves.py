@@ -5,7 +5,7 @@ from typing import Any
 
 from .stage import CLUSTERS
 
-WILLING = 0.3
+WILLING = 0.5
 """The share of the jobs that the gateway may move."""
 LONG_DEADLINE = 7200
 """Beyond the hour after which a drained cluster is expected to go away: a job that ends before is not moved."""

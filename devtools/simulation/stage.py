@@ -33,7 +33,7 @@ SHIELD_SECONDS = 10
 """How long jobs run at least before more urgent ones may replace them. Those of the class `high` may."""
 ROUTINES = {
     "cycle": 10.0, "expect": 120.0, "dispatch": 6.0, "settle": 15.0, "sweep": 10.0, "reconcile": 15.0, "accrue": 120.0,
-    "examine": 30.0, "weigh": 120.0, "relocate": 30.0,
+    "examine": 30.0, "weigh": 120.0, "relocate": 15.0,
 }  # fmt: skip
 """The routines and their longest silences: two or three times those of a real gateway, so that a run has fewer idle steps.
 The nightly proof is a judge; the others touch no job.

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from clusters.queries.notices import clusters_with_notice
 from federation.engine.relocation import (
     DRAINED_WITHIN,
     SPOT_NOTICE,
@@ -21,7 +22,7 @@ from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.preemption import load_overdrawn
 from federation.queries.queue import QUEUE_DEPTH, request_to_move
 from federation.queries.quotes import load_state, put_in
-from foundation import clock
+from foundation.clock import database_now
 from placement.answers.quotes import Quoter
 from placement.fleet.fleet import FleetIndex
 from placement.values.decisions import Placement, Wait
@@ -32,15 +33,6 @@ AHEAD = timedelta(days=1)
 """Maintenance windows that begin later stop nothing soon."""
 MOST_RUNS = 1000
 
-CLUSTERS = """
-SELECT id FROM clusters_cluster WHERE wish = 'draining'
- UNION
-SELECT cluster_id FROM clusters_maintenancewindow
- WHERE drain AND cancelled_at IS NULL AND starts_at > now() AND starts_at < now() + %(ahead)s
- UNION
-SELECT cluster_id FROM clusters_node AS node
- WHERE taints <> '[]' AND EXISTS (SELECT FROM jsonb_array_elements(node.taints) AS taint WHERE taint->>'key' = ANY(%(taints)s))
-"""
 RUNS = """
 SELECT attempt.id, job.id, attempt.cluster_id, attempt.started_at,
        attempt.started_at + make_interval(secs => coalesce(job.spec->>'estimated_seconds', job.spec->>'deadline_seconds', '0')::float8),
@@ -123,14 +115,20 @@ def threatened_runs(only: UUID | None = None) -> Threatened | None:
     """The runs, or that of the attempt `only`, of jobs that the gateway may move, and that would soon be stopped where they are;
     None if there are none. One query while no cluster, window or node announces that.
     """
+    clusters = clusters_with_notice(AHEAD, TERMINATION_TAINTS)
+    if not clusters:
+        return None
+    asked: dict[str, Any] = {
+        "drained": DRAINED_WITHIN,
+        "ahead": AHEAD,
+        "spot": SPOT_NOTICE,
+        "taints": list(TERMINATION_TAINTS),
+        "clusters": clusters,
+        "only": only,
+        "most": MOST_RUNS,
+    }
     with connection.cursor() as cursor:
-        announced: dict[str, Any] = {"ahead": AHEAD, "taints": list(TERMINATION_TAINTS)}
-        cursor.execute(CLUSTERS, announced)
-        clusters = [cluster_id for (cluster_id,) in cursor.fetchall()]
-        if not clusters:
-            return None
-        asked = {"drained": DRAINED_WITHIN, "spot": SPOT_NOTICE, "clusters": clusters, "only": only, "most": MOST_RUNS}
-        cursor.execute(RUNS, announced | asked)
+        cursor.execute(RUNS, asked)
         rows = [_Row(*row) for row in cursor.fetchall()]
         if not rows:
             return None
@@ -173,7 +171,7 @@ class Destinations:
         with connection.cursor() as cursor:
             cursor.execute(PENDING, [LIVE_ATTEMPT_STATES, MOST_RUNS])
             pending = cursor.fetchall()
-        at = clock.now()
+        at = database_now()
         self._snapshot = load_state([request_to_move(at, job_id, cluster_id) for job_id, cluster_id in pending])
         self._overdrawn = load_overdrawn()
         self._index = FleetIndex()
