@@ -34,4 +34,4 @@ def test_a_choice_without_a_default_may_stay_unset():
 
 
 def test_an_empty_form_sends_only_its_choices():
-    assert fields_of({}) == {"strategy": "balanced"}
+    assert fields_of({}) == {"strategy": "balanced", "moves": "never"}
