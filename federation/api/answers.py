@@ -12,18 +12,13 @@ from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
 from federation.queries.failures import diagnosis_of
 from federation.queries.jobs import expected_start, newest_attempt
 from federation.queries.logs import JobLogs
-from federation.queries.quotes import JobQuote
 from federation.queries.reports import progress_view
 from foundation import clock
 from foundation.plain_json import instant
-from placement.answers.quotes import Capacity, Offer
-from placement.ranking.interruptions import risk_text
-from placement.ranking.pulls import pull_text
 from placement.ranking.runtimes import runtime_text
-from placement.values.decisions import InterruptionRisk, Reason
 from placement.values.model import Runtime
 
-from .estimates import estimate_json, known_money, money_json, moves_json, parts_json
+from .estimates import estimate_json, money_json
 from .reports import progress_json
 
 BASE = "/api/v1/jobs"
@@ -208,55 +203,6 @@ def logs_json(logs: JobLogs) -> dict[str, Any]:
     }
 
 
-def quote_json(asked: JobQuote) -> dict[str, Any]:
-    """What the next round would do with a job: its offers, best first, and why each other cluster has none."""
-    quote, regions = asked.quote, asked.regions
-    wait = quote.wait
-    return {
-        "tenant": asked.tenant_path,
-        "as_of": instant(asked.snapshot.now),
-        "jobs_ahead": quote.ahead,
-        "runtime": None if quote.runtime is None else runtime_json(quote.runtime),
-        "reason": None if wait is None else {"code": wait.code, "message": wait.message},
-        "offers": [_offer_json(offer, regions[offer.placement.cluster]) for offer in quote.offers],
-        "later": [_offer_json(offer, regions[offer.placement.cluster]) for offer in quote.later],
-        "why_not": [why_not_json(reason) for reason in quote.why_not],
-    }
-
-
-def _offer_json(offer: Offer, region: str) -> dict[str, Any]:
-    placed = offer.placement
-    first = placed.pod_sets[0]
-    return {
-        "cluster": placed.cluster,
-        "region": region,
-        "flavor": first.flavor,
-        "domain": "/".join(first.domain),
-        "pod_sets": [
-            {"name": one.name, "flavor": one.flavor, "domain": "/".join(one.domain), "level": one.level}
-            for one in placed.pod_sets
-        ],
-        "price_per_hour": known_money(placed.hourly_cost, placed.currency),
-        "interruptions": None if placed.risk is None else _risk_json(placed.risk, placed.currency),
-        "expected_start_at": instant(offer.expected_start),
-        "pull": None if placed.pull is None else {**placed.pull._asdict(), "message": pull_text(placed.pull)},
-        "estimated_seconds": offer.estimate.seconds,
-        "estimated_cost": known_money(offer.estimated_cost, placed.currency),
-        "cost_parts": parts_json(offer.estimate, placed.currency),
-        "egress": moves_json(placed.egress.moves if placed.egress else (), placed.currency),
-    }
-
-
-def _risk_json(risk: InterruptionRisk, currency: str) -> dict[str, Any]:
-    return {
-        "per_hour": f"{risk.per_hour:.6f}",
-        "exposed_seconds": risk.exposed_seconds,
-        "lost_share": f"{risk.lost_share:.6f}",
-        "price_per_hour_of_work": None if risk.hourly_cost is None else money_json(risk.hourly_cost, currency),
-        "message": risk_text(risk),
-    }
-
-
 def why_not_json(reason: Reason) -> dict[str, Any]:
     """Why a cluster does not take a job."""
     return {
@@ -264,23 +210,4 @@ def why_not_json(reason: Reason) -> dict[str, Any]:
         "code": reason.code,
         "message": reason.message,
         "for_good": reason.is_for_good,
-    }
-
-
-def capacity_json(found: Capacity) -> dict[str, Any]:
-    """The number of further jobs of a shape that fit, in total and by cluster."""
-    return {
-        "count": found.total,
-        "at_least": found.is_at_least,
-        "within_quota": found.within_quota,
-        "clusters": [
-            {
-                "cluster": room.cluster,
-                "count": room.count,
-                "at_least": room.is_at_least,
-                "within_quota": room.within_quota,
-                "why_none": None if room.why_none is None else why_not_json(room.why_none),
-            }
-            for room in found.clusters
-        ],
     }

@@ -9,10 +9,9 @@ from foundation import strict_json
 from foundation.problems import Invalid
 from tenancy.api.views import ApiView
 
-from .answers import capacity_json, quote_json
 from .jobs import SUBMISSION
-from .quote_shapes import QuoteShape
-from .shapes import CapacityShape
+from .quote_answers import capacity_json, quote_json
+from .quote_shapes import CapacityShape, QuoteShape
 
 
 class Quotes(ApiView):

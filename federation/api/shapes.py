@@ -344,18 +344,3 @@ class LogsShape(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="The containers that its pods have, if one has init steps or sidecars."
     )
     items = PodLogShape(many=True)
-
-
-class ClusterRoomShape(serializers.Serializer[Any]):
-    cluster = serializers.CharField()
-    count = serializers.IntegerField()
-    at_least = serializers.BooleanField(help_text="Counting stopped at `count`.")
-    within_quota = serializers.IntegerField()
-    why_none = WhyNotShape(allow_null=True)
-
-
-class CapacityShape(serializers.Serializer[Any]):
-    count = serializers.IntegerField()
-    at_least = serializers.BooleanField()
-    within_quota = serializers.IntegerField()
-    clusters = ClusterRoomShape(many=True)

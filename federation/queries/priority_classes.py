@@ -25,7 +25,8 @@ SELECT class.id, class.name, class.value, class.is_default, class.is_open,
               WHERE given.priority_class_id = class.id AND (given.tenant_id IS NULL OR place.path = ANY(%(paths)s)))
        END,
        EXISTS (SELECT FROM federation_placementpolicy AS policy
-                 JOIN tenancy_tenant AS tenant ON tenant.id = policy.tenant_id WHERE tenant.path = ANY(%(paths)s))
+                 JOIN tenancy_tenant AS tenant ON tenant.id = policy.tenant_id WHERE tenant.path = ANY(%(paths)s)),
+       class.preempts = 'lower', class.shield_seconds
   FROM federation_priorityclass AS class ORDER BY class.value DESC, class.name
 """
 """One query for classes and the existence of policies, because every submission runs it."""
@@ -58,12 +59,12 @@ def rules_at(actor: Actor, tenant: Tenant) -> TenantRules:
     with connection.cursor() as cursor:
         cursor.execute(RULES, {"paths": paths})
         rows = cursor.fetchall()
-    policy = policies_on(paths) if rows and rows[0][-1] else Policy()
+    policy = policies_on(paths) if rows and rows[0][6] else Policy()
     classes = ClassesHere(
         tenant_path=tenant.path,
         classes=tuple(
-            ClassHere(row_id, name, value, is_default, is_open, tuple(roles))
-            for row_id, name, value, is_default, is_open, roles, _ in rows
+            ClassHere(row_id, name, value, is_default, is_open, tuple(roles), preempts, shield_seconds)
+            for row_id, name, value, is_default, is_open, roles, _, preempts, shield_seconds in rows
         ),
         held=tuple(tenant.roles_held),
         is_operator=actor.is_operator,

@@ -17,6 +17,7 @@ from federation.queries.datasets import with_data
 from federation.queries.feasibility import refuse_hopeless
 from federation.queries.images import known_images, pull_seconds
 from federation.queries.kept_estimates import with_kept_estimates
+from federation.queries.lent_quota import UNSHIELDED, Shield, reclaimers_in, reclaimers_in_capacity, seen_among
 from federation.queries.policies import load_policies
 from federation.queries.policy_hooks import Draft, has_hooks, review
 from federation.queries.preemption import load_overdrawn
@@ -54,16 +55,26 @@ REST = 10
 
 @dataclass(frozen=True, slots=True)
 class JobQuote:
-    """A quote, with the regions of the clusters it names."""
+    """A quote, with the regions of the clusters it names. `seen` are the tenants in it that the asker may see."""
 
     tenant_path: str
     quote: Quote
     snapshot: Snapshot
+    shield: Shield = UNSHIELDED
+    seen: frozenset[str] = frozenset()
 
     @property
     def regions(self) -> dict[str, str]:
         """The regions by cluster."""
         return {cluster.name: cluster.region for cluster in self.snapshot.clusters}
+
+
+@dataclass(frozen=True, slots=True)
+class RoomSeen:
+    """A capacity; `seen` are the tenants in it that the asker may see."""
+
+    capacity: Capacity
+    seen: frozenset[str]
 
 
 class _Desk:
@@ -176,13 +187,16 @@ def quote_of_draft(actor: Actor, body: object) -> JobQuote:
 
 def _quoted(tenant: Tenant, spec: JobSpec, rules: TenantRules, actor: Actor) -> JobQuote:
     by = stater(tenant.id, actor.user_id) if actor.user_id and spec.estimated_seconds else ""
-    job, groups = _asked(tenant, spec, rules.classes.named(spec.priority_class).value)
+    named = rules.classes.named(spec.priority_class)
+    job, groups = _asked(tenant, spec, named.value)
     [job] = with_kept_estimates([replace(job, stated_by=by, user=actor.user_id)])
     refuse_hopeless(job, tenant.id)
-    return _desk.quote(job, runtimes_of([groups]), known_images([job]))
+    found = _desk.quote(job, runtimes_of([groups]), known_images([job]))
+    shield = Shield(named.shield_seconds, rules.classes.replaces(named.value))
+    return replace(found, shield=shield, seen=seen_among(actor, reclaimers_in(found.quote)))
 
 
-def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
+def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> RoomSeen:
     """The number of further jobs of a shape that fit now, and where, on the clusters that serve the tenant.
 
     `shape` is the body of a submission in which names and images may be missing. Raises Invalid with every field at
@@ -191,7 +205,8 @@ def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
     submission = read_shape(shape, default_tenant=tenant_path)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.VIEW)
     job, _ = _asked(tenant, submission.shape_under(rules_at(actor, tenant)), priority=0)
-    return _desk.capacity(replace(job, user=actor.user_id))
+    found = _desk.capacity(replace(job, user=actor.user_id))
+    return RoomSeen(found, seen_among(actor, reclaimers_in_capacity(found)))
 
 
 def _asked(tenant: Tenant, spec: JobSpec, priority: int) -> tuple[JobRequest, Groups]:

@@ -7,10 +7,12 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 
 from federation.queries.gpu_models import gpu_models
+from federation.queries.lent_quota import reclaimers_of
 from federation.queries.pages import tenant_used_last
-from federation.queries.quotes import capacity_of
+from federation.queries.quotes import RoomSeen, capacity_of
 from foundation.pages import Form, asked, show
 from foundation.problems import Problem
+from placement.answers.quota_rooms import FlavorRoom
 from placement.answers.quotes import Capacity, ClusterRoom
 from tenancy.queries import Actor, TenantMatch, first_choice, match_tenants, path_suggestions, tenant_choices
 from tenancy.web import page
@@ -32,6 +34,20 @@ FIELDS = ("tenant", "models", *DEFAULTS)
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaLine:
+    """What quota leaves of a flavor on a cluster; `takers` may take back `room.owed`."""
+
+    cluster: str
+    room: FlavorRoom
+    takers: str
+
+    @property
+    def free(self) -> int:
+        """The most that can be taken now."""
+        return (self.room.own or 0) + (self.room.borrowable or 0)
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityPage:
     """`rooms` are the clusters, those with most room first; `most` is the largest count of one, for the bars."""
 
@@ -42,6 +58,7 @@ class CapacityPage:
     capacity: Capacity | None
     rooms: Sequence[ClusterRoom]
     most: int
+    quota: tuple[QuotaLine, ...]
 
 
 @page(takes=FIELDS)
@@ -57,17 +74,26 @@ def capacity(request: HttpRequest, actor: Actor) -> HttpResponse:
             found = capacity_of(actor, _shape(values))
         except Problem as problem:
             form = Form.refused(values, problem, CONTROL_OF)
-    rooms = sorted(found.clusters, key=lambda room: -room.count) if found else ()
+    rooms = sorted(found.capacity.clusters, key=lambda room: -room.count) if found else ()
     shown = CapacityPage(
         form=form,
         match=match_tenants(actor, given.get("tenant", "")),
         tenants=tenant_choices(paths, tenant),
         models=tuple((name, "") for name in gpu_models(actor)),
-        capacity=found,
+        capacity=found.capacity if found else None,
         rooms=rooms,
         most=rooms[0].count if rooms else 0,
+        quota=_quota_lines(found) if found else (),
     )
     return show(request, "federation/capacity.html", shown, live="federation/capacity_live.html")
+
+
+def _quota_lines(found: RoomSeen) -> tuple[QuotaLine, ...]:
+    return tuple(
+        QuotaLine(room.cluster, each, reclaimers_of(each.reclaimers, found.seen).text)
+        for room in found.capacity.clusters
+        for each in room.flavors
+    )
 
 
 def _shape(values: Mapping[str, str]) -> dict[str, Any]:

@@ -4,11 +4,13 @@ elsewhere.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from federation.queries.estimates import EstimateLine, estimate_line
 from federation.queries.feasibility import NeverFits
+from federation.queries.lent_quota import quota_text
 from federation.queries.quotes import JobQuote, quote_of_draft
 from federation.queries.why_not import WhyNot, WhyNotGroup, grouped, headline
 from foundation.problems import Problem
@@ -36,6 +38,10 @@ class OfferLine:
     pull: str
     estimate: EstimateLine
     currency: str
+    quota: str
+    """Whose quota it takes, and who may take it back."""
+    shielded_until: datetime | None
+    """If it may be stopped for another job after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,8 @@ def _is_about_form(problem: Problem) -> bool:
 
 
 def _shown(asked: JobQuote) -> Offers:
-    quote, regions = asked.quote, asked.regions
-    lines = tuple(_line(offer, regions) for offer in quote.offers)
+    quote = asked.quote
+    lines = tuple(_line(offer, asked) for offer in quote.offers)
     why_not = grouped(WhyNot(one.cluster, one.code, one.message, one.is_for_good) for one in quote.why_not)
     count = len(quote.why_not)
     if quote.wait is not None:
@@ -87,11 +93,12 @@ def _shown(asked: JobQuote) -> Offers:
     return Offers(summary, lines[:MOST_SHOWN], max(0, len(lines) - MOST_SHOWN), why_not, count)
 
 
-def _line(offer: Offer, regions: Mapping[str, str]) -> OfferLine:
+def _line(offer: Offer, asked: JobQuote) -> OfferLine:
     placed = offer.placement
+    may_be_stopped = asked.shield.by_priority or any(one.reclaimers for one in offer.quota or ())
     return OfferLine(
         cluster=placed.cluster,
-        region=regions[placed.cluster],
+        region=asked.regions[placed.cluster],
         flavor=", ".join(dict.fromkeys(one.flavor for one in placed.pod_sets)),
         domain="/".join(filter(None, placed.pod_sets[0].domain)),
         hourly_cost=placed.hourly_cost,
@@ -100,6 +107,8 @@ def _line(offer: Offer, regions: Mapping[str, str]) -> OfferLine:
         pull=pull_text(placed.pull) if placed.pull else "",
         estimate=estimate_line(offer.estimate, placed.egress.moves if placed.egress else (), placed.currency),
         currency=placed.currency,
+        quota=quota_text(offer, asked.seen),
+        shielded_until=asked.shield.until(offer.expected_start) if may_be_stopped else None,
     )
 
 

@@ -35,9 +35,11 @@ from placement.values.model import JobRequest, LimitState, Runtime, Snapshot, Ty
 from placement.values.preemption import RunningJob
 from placement.values.reason_codes import ReasonCode
 from quotas.engine.borrowing import Chain, left
+from quotas.engine.origin import Lenders, Origin
 
 from .estimates import Estimate, at_start, estimate_of
 from .expected_starts import later_placements
+from .quota_rooms import FlavorRoom, flavor_room
 
 MOST_COUNTED = 10_000
 """The most jobs, over all clusters, that are put in one by one because counting on nodes alone is not enough."""
@@ -66,12 +68,13 @@ class Offer:
     """One way to run the job: `placement` as the cycle would decide it, best first.
 
     `expected_start` is the snapshot's time if there is room now, else the time at which room is expected; later by the
-    pull of its images. `estimate` is for a run from when there is room that takes the median of the quote's `runtime`, at the pace there.
+    pull of its images. `quota` says whose quota it takes; None if there is no room now. `estimate` is for a run from when there is room that takes the median of the quote's `runtime`, at the pace there.
     """
 
     placement: Placement
     expected_start: datetime
     estimate: Estimate
+    quota: tuple[Origin, ...] | None = None
 
     @property
     def estimated_cost(self) -> Decimal | None:
@@ -100,7 +103,8 @@ class Quote:
 class ClusterRoom:
     """The number of further jobs of a shape that a cluster has room for now; `why_none` if it has none.
 
-    `within_quota` is the most of `count` that quota and budgets allow. `is_at_least`: counting stopped there.
+    `within_quota` is the most of `count` that quota and budgets allow. `is_at_least`: counting stopped there. `flavors` says
+    what quota leaves of each flavor that the shape can use.
     """
 
     cluster_id: UUID
@@ -109,6 +113,7 @@ class ClusterRoom:
     within_quota: int
     why_none: Reason | None
     is_at_least: bool = False
+    flavors: tuple[FlavorRoom, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,9 @@ class Quoter:
             wait = cycle.explained(job, wait)
         runtime = runtime_of(job, self._runtimes)
         now = self.snapshot.now
-        offers = tuple(self._offer(job, placed, now) for placed in placements)
+        offers = tuple(
+            replace(self._offer(job, placed, now), quota=cycle.origins(job, placed)) for placed in placements
+        )
         full = [reason.cluster for reason in why_not if not reason.is_for_good and reason.code not in _NOT_ABOUT_ROOM]
         # no other job gives back what it needs of its reservation
         outside = not job.constraints.reservation
@@ -260,6 +267,7 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
     counter = _Counter(ask, state, most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
     books = limit_book(snapshot), BudgetBook(snapshot.budgets, snapshot.now)
     allowance = _Allowance(job, *books, fleet, ask)
+    lenders = Lenders(snapshot.limits, books[0])
     rooms = []
     for number in audience.clusters:
         candidates = np.flatnonzero(usable & (fleet.cluster_of_pool[ask.lead] == number)).tolist()
@@ -270,7 +278,8 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
         if not count:
             gated = sight.gate is not None
             why_none = gate_reason(sight, fleet, number) if gated else reason_on(job, number, state, policy)[0]
-        rooms.append(ClusterRoom(cluster.id, cluster.name, count, within, why_none, is_at_least))
+        flavors = allowance.rooms(cluster.name, candidates, lenders)
+        rooms.append(ClusterRoom(cluster.id, cluster.name, count, within, why_none, is_at_least, flavors))
     total, within = sum(room.count for room in rooms), sum(room.within_quota for room in rooms)
     return Capacity(total, min(within, allowance.overall), tuple(rooms))
 
@@ -337,6 +346,17 @@ class _Allowance:
             self._most_affordable = max(self._most_affordable, affordable)
             best = min(best, affordable)
         return min(room, best)
+
+    def rooms(self, cluster: str, candidates: list[int], lenders: Lenders[LimitState]) -> tuple[FlavorRoom, ...]:
+        """What quota leaves of each flavor of a cluster's candidates, by name."""
+        chains = self._book.chains(self._job.tenant_path, cluster, self._job.user)
+        found: dict[str, FlavorRoom] = {}
+        for candidate in candidates:
+            for pods, pool in zip(self._job.pod_sets, self._ask.pools[candidate].tolist(), strict=True):
+                flavor = self._fleet.pools[pool].flavor
+                if flavor.name not in found:
+                    found[flavor.name] = flavor_room(flavor, chains, lenders, has_gpu=pods.gpu is not None)
+        return tuple(found[name] for name in sorted(found))
 
     @property
     def overall(self) -> int:

@@ -21,9 +21,10 @@ from placement.fleet.siting import Site
 from placement.ranking.pulls import Pulls
 from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
-from placement.values.model import JobRequest, Release, Snapshot
+from placement.values.model import JobRequest, LimitState, Release, Snapshot
 from placement.values.preemption import RoomClaim
 from quotas.engine.borrowing import give_back, obstacle, take
+from quotas.engine.origin import Lenders, Origin, origins
 
 from .fair_share import Turns
 from .garbage import collector_paused
@@ -298,6 +299,16 @@ class Cycle:
             if offers[cluster] == MOST_OFFERS_PER_CLUSTER and trial.left_out is not None:
                 trial.left_out |= self._fleet.cluster_of_pool[trial.contest.ask.lead] == cluster
         return found
+
+    def origins(self, job: JobRequest, placement: Placement) -> tuple[Origin, ...]:
+        """Whose quota the job would take at this place, by what earlier jobs left."""
+        chains = self._book.chains(job.tenant_path, placement.cluster)
+        with self._own_quota(job):
+            return origins(chains, placement.amounts, self._lenders)
+
+    @cached_property
+    def _lenders(self) -> Lenders[LimitState]:
+        return Lenders(self._snapshot.limits, self._book)
 
     def bench(self, job: JobRequest) -> Bench:
         """What a trial of the job starts from, after the last job of the queue."""

@@ -29,7 +29,9 @@ ROLE_NAMES = tuple(role.value for role in Role)
 
 @dataclass(frozen=True, slots=True)
 class ClassHere:
-    """A class as a tenant sees it: `roles` are those that its grants at the tenant and above name."""
+    """A class as a tenant sees it: `roles` are those that its grants at the tenant and above name. `preempts`: its waiting
+    jobs replace running ones of lower priority.
+    """
 
     id: UUID
     name: str
@@ -37,6 +39,8 @@ class ClassHere:
     is_default: bool
     is_open: bool
     roles: tuple[str, ...] = ()
+    preempts: bool = False
+    shield_seconds: int = USUAL_SHIELD_SECONDS
 
     @property
     def is_known_here(self) -> bool:
@@ -75,6 +79,10 @@ class ClassesHere:
     def named(self, name: str) -> ClassHere:
         """The class with this name, which must be there."""
         return next(one for one in self.classes if one.name == name)
+
+    def replaces(self, value: int) -> bool:
+        """Whether waiting jobs of some class may replace running jobs of this priority."""
+        return any(one.preempts and one.value > value for one in self.classes)
 
     def fault(self, name: str) -> tuple[str, str] | None:
         """Why the user may not name a class, as code and detail. One that no user of the tenant may use is unknown there."""
