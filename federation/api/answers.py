@@ -16,6 +16,7 @@ from federation.queries.reports import progress_view
 from foundation import clock
 from foundation.plain_json import instant
 from placement.ranking.runtimes import runtime_text
+from placement.values.decisions import Reason
 from placement.values.model import Runtime
 
 from .estimates import estimate_json, money_json

@@ -20,7 +20,7 @@ from federation.queries.kept_estimates import with_kept_estimates
 from federation.queries.lent_quota import UNSHIELDED, Shield, reclaimers_in, reclaimers_in_capacity, seen_among
 from federation.queries.policies import load_policies
 from federation.queries.policy_hooks import Draft, has_hooks, review
-from federation.queries.preemption import load_overdrawn
+from federation.queries.preemption import load_claims, load_overdrawn
 from federation.queries.priority_classes import TenantRules, rules_at
 from federation.queries.queue import QUEUE_DEPTH, load_queue, request_to_move
 from federation.queries.reservations import load_reservations, with_reservation
@@ -150,6 +150,7 @@ def load_state(more: Iterable[JobRequest] = ()) -> Snapshot:
             egress=egress_rates(at),
             reservations=load_reservations(at),
             windows=load_windows(at),
+            claims=load_claims(at),
             fair_share=load_fair_share(),
             images=known_images(queue),
             pull_seconds=pull_seconds(),

@@ -20,7 +20,7 @@ from placement.fleet.amounts import amounts_of
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import LimitBook, Lines, limit_book
+from placement.fleet.limits import LimitBook, Lines, keep_claimed, limit_book
 from placement.fleet.policies import PolicyBook
 from placement.fleet.siting import Need
 from placement.preemption.trial import Trial
@@ -266,6 +266,7 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
     state = state_seen(fleet, sight, snapshot.now)
     counter = _Counter(ask, state, most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
     books = limit_book(snapshot), BudgetBook(snapshot.budgets, snapshot.now)
+    keep_claimed(books[0], snapshot)
     allowance = _Allowance(job, *books, fleet, ask)
     lenders = Lenders(snapshot.limits, books[0])
     rooms = []

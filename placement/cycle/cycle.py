@@ -16,13 +16,12 @@ from uuid import UUID
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import LimitBook, Lines, limit_book
+from placement.fleet.limits import LimitBook, keep_claimed, limit_book
 from placement.fleet.siting import Site
 from placement.ranking.pulls import Pulls
 from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, LimitState, Release, Snapshot
-from placement.values.preemption import RoomClaim
 from quotas.engine.borrowing import give_back, obstacle, take
 from quotas.engine.origin import Lenders, Origin, origins
 
@@ -89,9 +88,8 @@ class Cycle:
         self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept: dict[UUID, tuple[tuple[int, tuple[int, ...]], ...]] = {}
         """By job the nodes that are kept for it, by pool."""
-        self._claimed: dict[UUID, tuple[Lines, RoomClaim]] = {}
+        self._claimed = keep_claimed(self._book, snapshot)
         """By job the quota that is kept for it, because others are being stopped for it, and where."""
-        self._keep_quota()
 
     @cached_property
     def turns(self) -> Turns:
@@ -167,18 +165,6 @@ class Cycle:
                 return Choice(candidate, terms, sites, limits)
             scope.refuse(candidate, terms.cluster, refusal)
         return None
-
-    def _keep_quota(self) -> None:
-        """Counts what jobs will hold as held, if others are being stopped for them: no other job takes it meanwhile."""
-        if not self._snapshot.claims:
-            return
-        waiting = {job.id: job for job in self._snapshot.queue}
-        for claim in self._snapshot.claims:
-            job = waiting.get(claim.job_id)
-            if job is not None:
-                limits = self._book.chains(job.tenant_path, claim.cluster, job.user)
-                take(limits, claim.amounts)
-                self._claimed[job.id] = limits, claim
 
     @contextmanager
     def _own_quota(self, job: JobRequest) -> Iterator[None]:

@@ -4,9 +4,11 @@ How limits lend to each other is a rule of the room below: `quotas/engine/borrow
 """
 
 from typing import TypeAlias
+from uuid import UUID
 
 from placement.values.model import LimitState, Snapshot
-from quotas.engine.borrowing import Book, Chains, Obstacle
+from placement.values.preemption import RoomClaim
+from quotas.engine.borrowing import Book, Chains, Obstacle, take
 
 LimitBook: TypeAlias = Book[LimitState]
 """The limits of all tenants; what is held there grows as jobs are placed."""
@@ -19,3 +21,20 @@ Refusal: TypeAlias = Obstacle[LimitState]
 def limit_book(snapshot: Snapshot) -> LimitBook:
     """The limits of a cycle's input, with what is held there now."""
     return Book(snapshot.limits, snapshot.user_limits)
+
+
+def keep_claimed(book: LimitBook, snapshot: Snapshot) -> dict[UUID, tuple[Lines, RoomClaim]]:
+    """Counts what waiting jobs will hold as held, if others are being stopped for them: no other job takes it meanwhile.
+    Returns, by job, where it is kept.
+    """
+    if not snapshot.claims:
+        return {}
+    kept: dict[UUID, tuple[Lines, RoomClaim]] = {}
+    waiting = {job.id: job for job in snapshot.queue}
+    for claim in snapshot.claims:
+        job = waiting.get(claim.job_id)
+        if job is not None:
+            limits = book.chains(job.tenant_path, claim.cluster, job.user)
+            take(limits, claim.amounts)
+            kept[job.id] = limits, claim
+    return kept

@@ -6,6 +6,7 @@ a nominal amount is the last of it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Generic
 from uuid import UUID
@@ -72,12 +73,17 @@ class Lenders(Generic[L]):
     """Who takes back what is borrowed: the limits with `reclaims`, by the limit that they lend to others through."""
 
     def __init__(self, limits: Iterable[L], book: Book[L]) -> None:
-        self._of: dict[UUID, list[L]] = {}
-        for limit in limits:
-            if limit.reclaims and limit.nominal:
-                above = book.chain(limit)[1:2]
-                if above:
-                    self._of.setdefault(above[0].limit.id, []).append(limit)
+        self._limits, self._book = limits, book
+
+    @cached_property
+    def _of(self) -> dict[UUID, list[L]]:
+        """Only made if something is borrowed, because it reads every limit."""
+        found: dict[UUID, list[L]] = {}
+        for limit in self._limits:
+            above = self._book.chain(limit)[1:2] if limit.reclaims and limit.nominal else ()
+            if above:
+                found.setdefault(above[0].limit.id, []).append(limit)
+        return found
 
     def reclaiming(self, borrower: Line[L], lender: Line[L]) -> list[str]:
         """The tenants that take back what this limit borrows from the one above it."""

@@ -10,6 +10,7 @@ import quotas.operations
 from federation import operations
 from federation.models import Attempt, Job, JobEvent, Preemption, PreemptionVictim, PriorityClass
 from federation.operations import preemption
+from federation.queries.quotes import capacity_of, quote_of
 from placement.preemption.plan import plan
 from quotas.engine.holds import Borrowing
 from quotas.models import QuotaLimit
@@ -104,6 +105,24 @@ def test_the_owner_gets_its_quota_back_and_both_see_why(borrowed, submitter, cal
     text = client.get(f"/jobs/{young.id}/").content.decode()
     assert "takes back quota that it lent" in text
     assert "acme/b held 16 gpu, 8 its own" in text
+
+
+@pytest.mark.usefixtures("quotes_look_anew")
+def test_what_is_kept_for_the_owner_is_quoted_to_no_other_tenant(borrowed, submitter):
+    young, _ = borrowed
+    job_of(submitter, "acme/a", "mine")
+    operations.run_scheduling_cycle()
+    end_of(young)
+    body = {**gpu_job("late", gpus=1), "tenant": "acme/b"}
+    quoted = quote_of(submitter, body)
+    assert not quoted.quote.offers
+    shape = {"tenant": "acme/b", "pod_sets": [{"cpu": "1", "memory": "1Gi", "gpu": {"count": 1}}]}
+    found = capacity_of(submitter, shape).capacity
+    assert (found.total, [(one.own, one.borrowable) for one in found.clusters[0].flavors]) == (0, [(0, 0)])
+    late = submit(submitter, body)
+    operations.run_scheduling_cycle()
+    assert told(late)[0] == "queued"
+    assert quoted.quote.wait.message == late.reason_message
 
 
 def test_who_was_stopped_gets_nothing_back_in_turn(borrowed, submitter):
