@@ -1,6 +1,6 @@
 """Jobs and attempts as the API writes them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -146,8 +146,12 @@ def event_json(event: JobEvent) -> dict[str, Any]:
     }
 
 
-def explanation_json(job: Job, runtime: Runtime | None, now: datetime) -> dict[str, Any]:
-    """Why a job waits, overall and per cluster, as of the last cycle that considered it; its expected start and run time."""
+def explanation_json(
+    job: Job, runtime: Runtime | None, now: datetime, quota: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Why a job waits, overall and per cluster, as of the last cycle that considered it; its expected start and run time.
+    `quota` are the limits that it waits for now.
+    """
     per_cluster: list[Mapping[str, Any]] = job.explanation.get("clusters", []) if job.state == JobState.QUEUED else []
     return {
         "job": str(job.id),
@@ -165,6 +169,7 @@ def explanation_json(job: Job, runtime: Runtime | None, now: datetime) -> dict[s
             }
             for reason in per_cluster
         ],
+        "quota": list(quota),
     }
 
 

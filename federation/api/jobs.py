@@ -19,6 +19,7 @@ from federation.operations import (
 )
 from federation.queries.jobs import JOB_FILTERS, attempts_of, events_of, filtered_jobs, job_of
 from federation.queries.logs import MOST_TAIL_LINES, logs_of, read_number
+from federation.queries.quota_in_the_way import quota_in_the_way
 from federation.queries.runtimes import runtime_of_job
 from foundation import clock
 from foundation.api import problem_body
@@ -28,6 +29,7 @@ from tenancy.api.views import ApiView
 from tenancy.operations import Answer
 
 from .answers import attempt_json, event_json, explanation_json, job_json, job_line_json, logs_json
+from .quote_answers import in_the_way_json
 from .shapes import (
     AttemptShape,
     BulkAnswerShape,
@@ -143,7 +145,8 @@ class Explanation(ApiView):
     def get(self, request: Request, job_id: UUID) -> Response:
         """Returns why the job waits, overall and on each cluster, and its expected start and run time."""
         job = job_of(self.actor, job_id)
-        return Response(explanation_json(job, runtime_of_job(job), clock.now()))
+        quota = [in_the_way_json(one) for one in quota_in_the_way(self.actor, job)]
+        return Response(explanation_json(job, runtime_of_job(job), clock.now(), quota))
 
 
 class Logs(ApiView):

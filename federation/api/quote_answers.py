@@ -1,9 +1,10 @@
-"""Quotes and capacities as the API writes them."""
+"""Quotes, capacities and the quota that jobs wait for as the API writes them."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from federation.queries.lent_quota import quota_text, reclaimers_of
+from federation.queries.quota_in_the_way import QuotaInTheWay
 from federation.queries.quotes import JobQuote, RoomSeen
 from foundation.plain_json import instant
 from placement.answers.quota_rooms import FlavorRoom
@@ -132,4 +133,33 @@ def _flavor_json(room: FlavorRoom, seen: frozenset[str]) -> dict[str, Any]:
         "may_be_taken_back": shown(room.owed),
         "reclaimed_by": list(takers.named),
         "others_reclaim": takers.others,
+    }
+
+
+def in_the_way_json(found: QuotaInTheWay) -> dict[str, Any]:
+    """A limit that a job waits for, and who holds it."""
+    limit = found.limit
+
+    def shown(amount: int | None) -> str | None:
+        return None if amount is None else format_amount(limit.resource, amount)
+
+    return {
+        "tenant": limit.tenant_path,
+        "resource": limit.resource,
+        "clusters": list(limit.clusters),
+        "nominal": shown(limit.nominal),
+        "held": shown(limit.held),
+        "lacking": shown(found.lacking),
+        "holders": [
+            {
+                "tenant": one.tenant_path or None,
+                "own": one.is_own,
+                "direct": one.is_direct,
+                "held": shown(one.held),
+                "kept": shown(one.kept),
+                "borrowed": shown(one.borrowed),
+                "nominal": shown(one.nominal),
+            }
+            for one in found.holders
+        ],
     }

@@ -312,6 +312,30 @@ class ExpectedStartShape(serializers.Serializer[Any]):
     message = serializers.CharField()
 
 
+class HolderShape(serializers.Serializer[Any]):
+    """A part of what a limit counts."""
+
+    tenant = serializers.CharField(allow_null=True, help_text="Null: all tenants together that you cannot see.")
+    own = serializers.BooleanField(help_text="Whether it is that of the job's tenant, or of one above it.")
+    direct = serializers.BooleanField(help_text="Held right at the limit, by work without a limit in between.")
+    held = serializers.CharField()
+    kept = serializers.CharField(help_text="Guaranteed to it and not held.")
+    borrowed = serializers.CharField(help_text="What of `held` is above its nominal amount.")
+    nominal = serializers.CharField(allow_null=True)
+
+
+class QuotaInTheWayShape(serializers.Serializer[Any]):
+    """A limit that the job waits for. `held` and `kept` of the holders add up to its `held`."""
+
+    tenant = serializers.CharField()
+    resource = serializers.CharField()
+    clusters = serializers.ListField(child=serializers.CharField())
+    nominal = serializers.CharField()
+    held = serializers.CharField()
+    lacking = serializers.CharField(help_text="How much must become free there.")
+    holders = HolderShape(many=True)
+
+
 class ExplanationShape(serializers.Serializer[Any]):
     job = serializers.UUIDField()
     state = serializers.ChoiceField(choices=JOB_STATES)
@@ -320,6 +344,7 @@ class ExplanationShape(serializers.Serializer[Any]):
     expected_start = ExpectedStartShape(allow_null=True)
     runtime = RuntimeShape(allow_null=True)
     clusters = WhyNotShape(many=True)
+    quota = QuotaInTheWayShape(many=True, help_text="The limits that it waits for now, and who holds them.")
 
 
 class PodLogShape(serializers.Serializer[Any]):

@@ -217,16 +217,13 @@ def _unknown_resources(request: JobRequest, fleet: Sequence[ClusterView]) -> lis
     ]
 
 
+def quota_options(request: JobRequest, policy: Policy) -> list[tuple[str, Mapping[str, int]]]:
+    """The job's hold for each cluster and each way to spread its pod sets there; empty if there are too many ways."""
+    return _quota_options(request, _visible(request), policy)
+
+
 def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], policy: Policy) -> None:
-    options: list[tuple[str, Mapping[str, int]]] = []
-    for view in views:
-        flavors = [flavor for flavor in _flavors(view).values() if not policy.flavor_fault(flavor)]
-        offer = cluster_of(view, {flavor.name: flavor for flavor in flavors})
-        is_out = exclusion(request.constraints, offer) or policy.cluster_fault(offer)
-        found = [] if is_out else _options(request, flavors)
-        if len(found) > MOST_OPTIONS_PER_CLUSTER:
-            return
-        options += [(view.name, amounts) for amounts in found]
+    options = _quota_options(request, views, policy)
     refusals = quotas.queries.refusal_for_good(request.tenant_path, options) if options else None
     if refusals is not None:
         distinct = {(refusal.tenant_path, refusal.resource): refusal for refusal in refusals}
@@ -234,6 +231,21 @@ def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], pol
             FieldError(f"quota.{path}.{what}", "quota_exceeded", r.message) for (path, what), r in distinct.items()
         ]
         raise QuotaExceededForGood(f"The end of other jobs would not help: {errors[0].detail}.", errors=errors)
+
+
+def _quota_options(
+    request: JobRequest, views: Sequence[ClusterView], policy: Policy
+) -> list[tuple[str, Mapping[str, int]]]:
+    options: list[tuple[str, Mapping[str, int]]] = []
+    for view in views:
+        flavors = [flavor for flavor in _flavors(view).values() if not policy.flavor_fault(flavor)]
+        offer = cluster_of(view, {flavor.name: flavor for flavor in flavors})
+        is_out = exclusion(request.constraints, offer) or policy.cluster_fault(offer)
+        found = [] if is_out else _options(request, flavors)
+        if len(found) > MOST_OPTIONS_PER_CLUSTER:
+            return []
+        options += [(view.name, amounts) for amounts in found]
+    return options
 
 
 def _on_its_cluster(request: JobRequest) -> JobRequest:

@@ -18,6 +18,7 @@ from federation.queries.failures import DiagnosisView, diagnosis_of
 from federation.queries.jobs import expected_start, job_states, permission_to_change
 from federation.queries.pod_set_lines import PodSetLine, pod_set_line, pod_set_text
 from federation.queries.preemptions import PreemptionView, preemption_views
+from federation.queries.quota_in_the_way import QuotaInTheWay, quota_in_the_way
 from federation.queries.reports import Reports, reports_of_job
 from federation.queries.reservations import names_of
 from federation.queries.runtimes import runtime_of_job
@@ -148,6 +149,7 @@ class JobView:
     """The reasons of clusters that cannot run it as requested; `never_count` is their number."""
     never_count: int
     considered_at: datetime | None
+    quota: tuple[QuotaInTheWay, ...]
     attempts: tuple[AttemptLine, ...]
     reports: Reports
     preemptions: tuple[PreemptionView, ...]
@@ -211,6 +213,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         why_never=never,
         never_count=sum(group.count for group in never),
         considered_at=job.reason_at,
+        quota=quota_in_the_way(actor, job),
         attempts=_attempts(job.id),
         reports=reports_of_job(job, clock.now()),
         preemptions=preemption_views(actor, job.id),

@@ -14,6 +14,7 @@ from placement.fleet.limits import limit_book
 from placement.preemption.loans import Loans
 from placement.values.limits import LimitState
 from quotas.engine.borrowing import Book
+from quotas.engine.holders import in_the_way
 from quotas.engine.holds import HoldRequest, Limit, grant
 from quotas.engine.origin import Lenders, origin, origins, room
 
@@ -202,3 +203,28 @@ def test_what_others_may_take_back_is_what_is_held_above_nominal():
     assert (each.own, each.borrowable, each.owed, each.reclaimers) == (0, 4 * GPU, 4 * GPU, ("acme/a",))
     [theirs] = capacity(job(pods(1, 1), tenant="acme/a"), snapshot(fleet, [], limits)).clusters[0].flavors
     assert (theirs.own, theirs.borrowable, theirs.owed, theirs.reclaimers) == (4 * GPU, 0, 0, ())
+
+
+@pytest.mark.oracle
+def test_the_holders_of_a_limit_add_up_to_what_it_counts_and_a_job_that_fits_waits_for_none():
+    chance, waited = Random(82), 0
+    for _ in range(TREES // 2):
+        nodes, limits = grown(chance)
+        one = chance.choice(nodes)
+        most = tried_out(one, nodes)
+        assert in_the_way(one.path, [("north", {"gpu": most * GPU})], limits) == ()
+        [found] = in_the_way(one.path, [("north", {"gpu": (most + 1) * GPU})], limits)
+        by_path = {node.path: node for node in nodes}
+        refusing = by_path[found.limit.tenant_path]
+        assert sum(part.held + part.kept for part in found.holders) == found.limit.held == refusing.held * GPU
+        for part in found.holders:
+            of = by_path[part.tenant_path]
+            if part.is_direct:
+                assert (part.held, part.kept, part.borrowed) == (of.own * GPU, 0, 0)
+            else:
+                assert of.parent is refusing
+                assert (part.held, part.kept) == (of.held * GPU, max(0, of.guarantee - of.held) * GPU)
+                assert part.borrowed == max(0, of.held - of.nominal) * GPU
+        assert found.lacking == GPU
+        waited += len(found.holders) > 1
+    assert waited > 20

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from federation.models import PriorityClass
+from federation.models import Job, PriorityClass
 from federation.operations import run_scheduling_cycle
 from quotas.engine.holds import Borrowing
 from quotas.models import QuotaLimit
@@ -20,10 +20,10 @@ GPU = 1000
 
 @pytest.fixture
 def lent():
-    """Sixteen GPUs; half of each department's, which borrow from each other. One GPU of b is guaranteed."""
+    """A quota of sixteen GPUs of twenty-four; half of each department's, which borrow from each other. One GPU of b is guaranteed."""
     cluster = make_cluster("acme", "north")
     make_flavor(cluster)
-    for number in range(2):
+    for number in range(3):
         make_node(cluster, f"n{number}")
     for path in ("acme/a", "acme/b"):
         make_tenant(path)
@@ -137,6 +137,44 @@ def test_the_pages_say_whose_quota_it_is(client):
     offers = browser.post(reverse("job-submit"), form_of("acme/b", 4)).content.decode()
     assert "2 of 4 gpu borrowed from acme; acme/a may take it back" in offers
     assert "not stopped for other jobs before" in offers
+
+
+def explained(client, user, name):
+    job = Job.objects.get(name=name)
+    return job, client.get(f"/api/v1/jobs/{job.id}/explanation", headers=bearer(user)).json()
+
+
+def test_a_job_that_waits_for_quota_says_who_holds_it(client):
+    user, stranger = user_of("acme"), user_of("acme/a")
+    submitted(client, user, "acme/b", 8)
+    submitted(client, user, "acme/b", 4)
+    submitted(client, user, "acme/a", 8, name="waits")
+    job, told = explained(client, user, "waits")
+    assert told["reason"]["code"] == "waiting_for_quota"
+    limit = QuotaLimit.objects.get(tenant__path="acme")
+    assert told["quota"] == [
+        {"tenant": "acme", "resource": "gpu", "clusters": [], "nominal": "16", "held": "12", "lacking": "4",
+         "holders": [{"tenant": "acme/b", "own": False, "direct": False, "held": "12", "kept": "0", "borrowed": "4",
+                      "nominal": "8"}]},
+    ]  # fmt: skip
+    assert limit.held == 12 * GPU
+    [one] = explained(client, stranger, "waits")[1]["quota"]
+    assert [(part["tenant"], part["held"], part["borrowed"]) for part in one["holders"]] == [(None, "12", "4")]
+    browser = Client()
+    browser.force_login(user)
+    page = browser.get(reverse("job", args=[job.id])).content.decode()
+    assert "Who holds gpu of acme" in page
+    assert "acme/b" in page
+    browser.force_login(stranger)
+    hidden = browser.get(reverse("job", args=[job.id])).content.decode()
+    assert "Other tenants" in hidden
+    assert "acme/b" not in hidden
+
+
+def test_a_job_that_does_not_wait_for_quota_names_nobody(client):
+    user = user_of("acme")
+    submitted(client, user, "acme/b", 8, name="runs")
+    assert explained(client, user, "runs")[1]["quota"] == []
 
 
 def form_of(tenant, gpus):

@@ -1,0 +1,71 @@
+"""Who holds the quota that work waits for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from .borrowing import Book, obstacle
+from .holds import Limit, UserLimit, own_lines, parents
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A part of what a limit counts, in base units: what the next limit of a tenant below it holds, or what work holds right at
+    the limit itself (`is_direct`). `kept` is guaranteed to that tenant and not held.
+    """
+
+    tenant_path: str
+    held: int
+    kept: int
+    nominal: int
+    is_direct: bool
+
+    @property
+    def borrowed(self) -> int:
+        """What of `held` is above the nominal amount of that tenant."""
+        return 0 if self.is_direct else max(0, self.held - self.nominal)
+
+
+@dataclass(frozen=True, slots=True)
+class InTheWay:
+    """A limit that has too little left for work: `lacking` more would have to be free there. `holders` are all that it counts."""
+
+    limit: Limit
+    lacking: int
+    holders: tuple[Holder, ...]
+
+
+def in_the_way(
+    tenant_path: str,
+    options: Iterable[tuple[str, Mapping[str, int]]],
+    limits: Sequence[Limit],
+    per_user: Sequence[UserLimit] = (),
+    user: UUID | None = None,
+) -> tuple[InTheWay, ...]:
+    """The limits that refuse each option (cluster name, amounts) now, each once with the least that it lacks; empty if one
+    option fits. Limits on each user are left out: only that user's work is in the way there.
+    """
+    book = Book(limits, per_user)
+    found: dict[UUID, tuple[Limit, int]] = {}
+    for cluster_name, amounts in options:
+        blocking = obstacle(book.chains(tenant_path, cluster_name, user), amounts)
+        if blocking is None:
+            return ()
+        limit = blocking.line.limit
+        if limit.user is None:
+            known = found.get(limit.id)
+            found[limit.id] = limit, blocking.lacking if known is None else min(known[1], blocking.lacking)
+    return tuple(InTheWay(limit, lacking, holders(limit, limits)) for limit, lacking in found.values())
+
+
+def holders(limit: Limit, limits: Sequence[Limit]) -> tuple[Holder, ...]:
+    """All that a limit counts, the largest part first. The parts add up to what it holds."""
+    above = parents(limits)
+    below = [one for one in limits if above[one.id] == limit.id]
+    parts = [
+        Holder(one.tenant_path, one.held, max(0, one.guaranteed - one.held), one.nominal, is_direct=False)
+        for one in below
+    ]
+    parts.append(Holder(limit.tenant_path, own_lines(limits)[limit.id], 0, limit.nominal, is_direct=True))
+    counted = [one for one in parts if one.held or one.kept]
+    return tuple(sorted(counted, key=lambda one: (-one.held - one.kept, one.tenant_path)))
