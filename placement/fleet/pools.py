@@ -38,7 +38,6 @@ class Domains:
     level: str
     code_of_node: Ints
     paths: tuple[tuple[str, ...], ...]
-    is_complete: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +207,7 @@ def _known_domains(nodes: Sequence[FleetNode]) -> list[Domains]:
 def _domains(level: str, keys: Sequence[tuple[str, ...] | None]) -> Domains:
     numbers: dict[tuple[str, ...], int] = {}
     codes = [-1 if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
-    return Domains(level, np.array(codes, dtype=np.int64), tuple(numbers), None not in keys)
+    return Domains(level, np.array(codes, dtype=np.int64), tuple(numbers))
 
 
 def _siblings(members: Mapping[str, Sequence[FleetNode]]) -> dict[str, dict[int, tuple[tuple[str, int], ...]]]:

@@ -15,6 +15,7 @@ from billing.engine.invoices import (
     Heading,
     Invoiced,
     NotCreditable,
+    Sums,
     Terms,
     charged_lines,
     credit_lines,
@@ -40,6 +41,12 @@ def lines_of(*charges, currency="USD", rate=None):
 def invoiced(lines, credited=None):
     known = credited or {}
     return [Invoiced(line, *known.get(line.number, (Decimal(0), Decimal(0)))) for line in lines]
+
+
+def test_the_sums_of_a_document_are_those_of_its_lines_and_nothing_without_lines():
+    assert sums_of(()) == Sums(Decimal(0), Decimal(0), Decimal(0))
+    lines = lines_of(charge(Decimal("1.25"), "a"), charge(Decimal("2.50"), "b"))
+    assert (sums_of(lines).exact, sums_of(lines).total) == (Decimal("3.75"), Decimal("3.75"))
 
 
 @pytest.mark.oracle

@@ -188,6 +188,15 @@ def test_kept_nodes_count_only_if_their_gpus_are_good_enough():
         assert state.had_hidden(need, reserved=False) is (count == 1)
 
 
+@pytest.mark.parametrize("others", [[], [replace(pods(gpus=0), name="driver")]])
+def test_each_cluster_is_searched_for_nodes_of_its_own_that_are_good_enough(others):
+    full = cluster(1, [with_others(node("a", H), OLD), with_others(node("b", H, free=0), NEW)], [H])
+    free = cluster(2, [with_others(node("a", H), NEW), with_others(node("b", H), OLD)], [H])
+    asked = job(asking(needs=GpuNeeds(driver=(550,)), gpus=1), *others)
+    [placed] = outcome(asked, clusters=[full, free]).placements
+    assert (placed.cluster, set(placed.pod_sets[0].nodes)) == ("c2", {"a"})
+
+
 def test_a_waiting_gang_has_only_nodes_kept_that_are_good_enough():
     nodes = [with_others(node(f"n{n}", H, free=8 if n < 2 else 4), OLD if n < 2 else NEW) for n in range(4)]
     gang = job(asking(needs=GpuNeeds(driver=(550,)), gpus=8, count=2), submitted_at=NOW.replace(hour=1))
