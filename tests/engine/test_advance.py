@@ -196,6 +196,13 @@ def test_constraints_hold_inside_a_reservation():
     assert not decided(fleet(8), [elsewhere], reservation(1, "n0")).placements
 
 
+def test_a_reserved_node_without_room_is_not_the_reason():
+    (wait,) = decided(fleet(4, 4), [runs(30, 8)], reservation(1, "n0")).waits
+    assert wait.per_cluster[0].code == "not_enough_free"
+    (wait,) = decided(fleet(8, 4), [runs(30, 8)], reservation(1, "n0")).waits
+    assert wait.per_cluster[0].code == "kept_for_reservation"
+
+
 def test_quota_holds_inside_a_reservation():
     queue = [runs(1, 4, reservation=R1) for _ in range(2)]
     limited = snapshot(fleet(8), queue, [limit("acme", "gpu", 4000)], reservations=[reservation(1, "n0")])

@@ -21,9 +21,9 @@ from billing.engine.idle import (
     split,
     worth_of,
 )
-from billing.engine.ledger import SCALE, Entry, units
+from billing.engine.ledger import SCALE, Entry, ShareOf, units
 from billing.engine.rating import READINGS_AN_HOUR, Load, PriceSpan, rate
-from billing.engine.shared_entries import SharedMonth, missing_entries, name_of, wanted_entries
+from billing.engine.shared_entries import IDLE_SHARE, PLATFORM_SHARE, SharedMonth, missing_entries, name_of, wanted_entries
 
 NOON = datetime(2026, 10, 5, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -236,6 +236,17 @@ def month_of(charged, how, overhead=0):
     return wanted_entries(
         MONTH, [(NORTH, "h100", "USD", its, shared)], share_platform(7, PlatformSplit.EVEN, charged), "USD"
     )
+
+
+def test_the_entry_of_a_share_says_whose_it_is():
+    entries = month_of({("acme/a", "1"): 3, ("globex", "2"): 1}, IdleSplit.PROPORTIONAL)
+    shares = [entry.day for entry in entries if entry.day.tenant_path]
+    assert shares == [
+        ShareOf(NORTH, IDLE_SHARE, "acme/a"),
+        ShareOf(NORTH, IDLE_SHARE, "globex"),
+        ShareOf(None, PLATFORM_SHARE, "acme/a"),
+        ShareOf(None, PLATFORM_SHARE, "globex"),
+    ]
 
 
 @given(

@@ -109,6 +109,17 @@ def test_steps_come_in_their_order_and_sidecars_after_them_without_devices():
         assert one["securityContext"] == pod["containers"][0]["securityContext"]
 
 
+def test_each_runs_its_own_command_with_its_own_variables():
+    step = {**STEP, "args": ["--all"], "env": {"A": "b"}}
+    pod = rendered(stored_spec(pod={**OWN, "init": [step, {"image": "tools:1"}], "sidecars": [SIDECAR]}), Devices())
+    first, second, sidecar = pod["initContainers"]
+    assert (first["command"], first["args"]) == (["fetch", "/scratch"], ["--all"])
+    assert {"name": "A", "value": "b"} in first["env"]
+    for bare in (second, sidecar):
+        assert not {"command", "args"} & set(bare)
+        assert "A" not in {variable["name"] for variable in bare["env"]}
+
+
 def test_they_have_the_storages_and_scratch_of_the_program_and_secrets_only_on_request():
     stored = stored_spec(
         pod={

@@ -96,6 +96,7 @@ def test_datasets_are_read_with_what_is_read_of_them():
     assert [(need.name, need.size_bytes) for need in found] == [("imagenet", None), ("laion", 2 * 1024**3)]
     assert read_alone(read_data, {}) == ()
     assert len(read_alone(read_data, {"data": [{"name": f"d{number}"} for number in range(16)]})) == 16
+    assert read_alone(read_data, {"data": [{"name": "d" * 120}]})[0].name == "d" * 120
 
 
 @pytest.mark.parametrize(

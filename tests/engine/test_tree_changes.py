@@ -73,10 +73,7 @@ def test_roles_are_created_then_changed_and_removed_last():
 
 
 def test_priority_classes_are_never_pruned():
-    present: dict[Key, dict[str, Any]] = {
-        Key(Kind.PRIORITY_CLASS, "", "high"): {"value": 1},
-        Key(Kind.TENANT, "acme"): {"kind": "organisation"},
-    }
+    present: dict[Key, Any] = {Key(Kind.TENANT, "acme"): {"kind": "organisation"}}
     assert changes_of(wanted_of({"path": "acme"}), present, prune=True) == []
 
 
