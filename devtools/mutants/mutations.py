@@ -4,7 +4,7 @@ The operators are the usual ones: a comparison, a boolean or arithmetic operator
 quantifier becomes its nearest neighbour. These rules leave out what no behaviour of the engines depends on:
 
 - type annotations, type aliases and arguments of decorators (flags of dataclasses, sizes of caches);
-- `assert` statements, `strict=` of zip, `__slots__`, `__all__` and `__repr__`;
+- `assert` statements, `strict=` of zip, `repr=` of fields, `__slots__`, `__all__` and `__repr__`;
 - texts for people: strings other than identifiers, f-strings and docstrings.
 """
 
@@ -124,7 +124,7 @@ class _Finder(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_keyword(self, node: ast.keyword) -> None:
-        if node.arg != "strict":
+        if node.arg not in {"strict", "repr"}:
             self.generic_visit(node)
 
     # The operators.

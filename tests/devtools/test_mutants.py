@@ -62,6 +62,7 @@ def test_each_token_becomes_its_nearest_neighbour(source, expected):
         "short = lru_cache(maxsize=4096)(long)",
         "assert a == 1",
         "zip(a, b, strict=True)",
+        "a = field(repr=False)",
         "__slots__ = ('a',)",
         "def __repr__(self): return 'a' + 1",
         '"""a text"""',

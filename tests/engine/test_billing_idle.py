@@ -23,7 +23,14 @@ from billing.engine.idle import (
 )
 from billing.engine.ledger import SCALE, Entry, ShareOf, units
 from billing.engine.rating import READINGS_AN_HOUR, Load, PriceSpan, rate
-from billing.engine.shared_entries import IDLE_SHARE, PLATFORM_SHARE, SharedMonth, missing_entries, name_of, wanted_entries
+from billing.engine.shared_entries import (
+    IDLE_SHARE,
+    PLATFORM_SHARE,
+    SharedMonth,
+    missing_entries,
+    name_of,
+    wanted_entries,
+)
 
 NOON = datetime(2026, 10, 5, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -229,6 +229,12 @@ def test_a_quote_and_a_capacity_say_what_budgets_leave():
     assert unlimited.within_quota == 4
 
 
+def test_each_budget_on_the_path_must_pay():
+    for limits, jobs in (((20, 8), 1), ((8, 20), 1), ((20, 20), 2)):
+        both = budget(limits[0]), budget(limits[1], tenant="acme/ml", number=2)
+        assert capacity(asked(), replace(snapshot([at(2)], []), budgets=both)).within_quota == jobs
+
+
 def test_a_budget_leaves_as_many_jobs_as_it_pays_for_of_the_cheapest_flavor():
     cheap, dear = flavor(price=1), flavor(A100, price=4)
     both = cluster(1, [node("a", dear), node("b", cheap)], [cheap, dear])
