@@ -240,7 +240,6 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
     )
     (tmp_path / "tests/engine/test_room.py").write_text(
         "from placement.room import counted, fits\n"
-        "def test_other(): assert True\n"
         "def test_the_limit_itself_fits(): assert fits(5) and not fits(6)\n"
         "def test_counting_ends(): counted(10)\n"
     )
