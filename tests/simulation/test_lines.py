@@ -1,6 +1,27 @@
 """The report of lines that no seed reached."""
 
-from devtools.simulation.lines import MEASURED, NOT_MEASURED, ROOT, ranges
+import sys
+from types import ModuleType
+
+from greenlet import getcurrent, greenlet
+
+from devtools.simulation import lines
+from devtools.simulation.lines import MEASURED, NOT_MEASURED, ROOT, Lines, ranges
+
+INNER = """
+def go(hand_over):
+    hand_over()
+    return 1
+
+
+"""
+OUTER = """
+def go(start):
+    start()
+    one = 1
+    two = 2
+    return one + two
+"""
 
 
 def test_missed_lines_are_told_as_ranges_that_no_reached_statement_interrupts():
@@ -15,3 +36,32 @@ def test_what_is_measured_exists():
         for pattern in patterns:
             assert list(ROOT.glob(pattern)), pattern
     assert all((ROOT / name).exists() for name in NOT_MEASURED)
+
+
+def module_of(path, text):
+    path.write_text(text)
+    module = ModuleType(path.stem)
+    exec(compile(text, str(path), "exec"), vars(module))
+    return module
+
+
+def hand_over(actor):
+    """As the scheduler does: in a function of its own."""
+    actor.switch()
+
+
+def test_lines_count_for_the_file_whose_actor_runs_although_actors_switch_within_functions(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "ROOT", tmp_path)
+    monkeypatch.setattr(lines, "MEASURED", {"here": ("*.py",)})
+    was = sys.gettrace()
+    try:
+        counter = Lines()
+        with counter.counted():
+            inner, outer = module_of(tmp_path / "inner.py", INNER), module_of(tmp_path / "outer.py", OUTER)
+            back = getcurrent()
+            actor = greenlet(lambda: inner.go(lambda: hand_over(back)))
+            outer.go(lambda: hand_over(actor))
+            actor.switch()
+    finally:
+        sys.settrace(was)
+    assert counter.reached() == {"inner.py": [2, 3, 4], "outer.py": [2, 3, 4, 5, 6]}
