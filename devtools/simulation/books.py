@@ -9,14 +9,18 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from django.db import close_old_connections
+from django.db import close_old_connections, transaction
 
 from billing.engine.invoices import Terms
-from billing.models import Invoice, InvoiceRemark, LedgerPeriod, Price
-from billing.operations import disputes, invoices, periods
+from billing.engine.ledger import Entry, Line
+from billing.models import Invoice, InvoiceRemark, LedgerPeriod, PostingConflict, Price
+from billing.operations import disputes, invoices, periods, posting
+from billing.operations.conflicts import resolve_conflict
 from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.exports import note_export
 from foundation.problems import Problem
+from foundation.transactions import retried
+from tenancy.models import Tenant
 from tenancy.queries import Actor
 
 from .processes import Process
@@ -37,9 +41,12 @@ OFTEN = 0.4
 DEATHS = 2
 LONGEST_UNTIL_DEATH = 0.1
 PATIENCE_SECONDS = 600.0
+ADJUSTMENTS = ("adjustment/first", "adjustment/second")
+"""Few keys: two accountants often offer two amounts under one."""
 CLOSING = ("period_not_ready", "period_closed", "period_not_closed", "period_is_invoiced", "permission_denied")
 ISSUING = ("period_not_closed", "already_invoiced", "nothing_to_invoice")
 CREDITING = ("not_an_invoice", "nothing_to_credit", "validation_failed")
+RESOLVING = ("conflict_resolved", "conflict_needs_a_correction")
 DISPUTING = ("remark_not_open", "remark_not_answered", "too_many_remarks", "permission_denied", "validation_failed")
 
 
@@ -153,6 +160,8 @@ class Clerk:
             (f"corrects a price to {amount}", lambda: self._correct(amount, hours), ("not_found",)),
             ("corrects the future", lambda: self._correct(amount, 10_000), ("validation_failed", "not_found")),
             ("corrects no time", lambda: self._correct(amount, 0), ("validation_failed", "not_found")),
+            (f"adjusts by {amount}", lambda: adjust(choose(ADJUSTMENTS), amount), ()),
+            ("decides on a conflict", lambda: self._decide(choose(("posted", "offered"))), RESOLVING),
             ("takes an export", lambda: note_export(actor, "usage", "acme", BEGINS_AT, CLOSES_AT), ()),
         )  # fmt: skip
         return choose(found)
@@ -185,9 +194,24 @@ class Clerk:
         if remark is not None:
             disputes.resolve_remark(self._actor, remark.id, outcome)
 
+    def _decide(self, decision: str) -> None:
+        """On any conflict, also one that was decided before."""
+        conflicts = list(PostingConflict.objects.order_by("id").values_list("id", flat=True))
+        if conflicts:
+            resolve_conflict(self._actor, self._chance.choice(conflicts), decision, "checked on paper")
+
     def _correct(self, unit_price: Decimal, hours: int) -> None:
         price = Price.objects.order_by("id").first()
         if price is not None:
             until = BEGINS_AT + timedelta(hours=hours)
             wanted = NewCorrection(price.id, unit_price, price.currency, BEGINS_AT, until, "agreed")
             correct_price(self._actor, wanted)
+
+
+@retried
+def adjust(key: str, amount: Decimal) -> None:
+    """Posts an adjustment of the month under this key, or offers another content for it."""
+    organisation = Tenant.objects.get(path="acme").id
+    lines = (Line("rounding", "USD", amount), Line("adjustments", "USD", -amount))
+    with transaction.atomic():
+        posting.post(Entry(key, "adjustment", organisation, MONTH, lines, reason="agreed"))

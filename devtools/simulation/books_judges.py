@@ -94,3 +94,25 @@ def promise_16_a_closed_month_stays_as_it_was(world: "World") -> list[str]:
 
 
 CLOSED = "SELECT id, month, checksum FROM billing_ledgerperiod WHERE state = 'closed' ORDER BY id"
+
+
+@judging
+def promise_16_of_two_contents_under_one_key_one_counts(world: "World") -> list[str]:
+    """The offered content has taken the place of the posted one exactly if a person decided that; the posted one is then
+    reversed, once.
+    """
+    return [
+        f"the key {key} has {offered} decisions for another content, {placed} such entries and {reversed_} reversals"
+        for key, offered, placed, reversed_ in world.watch.rows(CONTENTS)
+        if not offered == placed == reversed_ or offered > 1
+    ]
+
+
+CONTENTS = """
+SELECT conflict.key, count(*) FILTER (WHERE conflict.decision = 'offered'), count(placed.id),
+       (SELECT count(*) FROM billing_ledgerentry AS back JOIN billing_ledgerentry AS posted ON posted.id = back.reverses_id
+         WHERE posted.key = conflict.key)
+  FROM billing_postingconflict AS conflict
+  LEFT JOIN billing_ledgerentry AS placed ON placed.key = 'resolved/' || conflict.id::text
+ GROUP BY conflict.key ORDER BY 1
+"""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LONG_SECONDS = 900
 CROWDS = 0.1
 """The share of the worlds with more and smaller jobs, so that one cluster has several at the same time."""
+CROWDS_EMPTIED = 0.5
+"""The same where a cluster loses all its Jobs: of many it is doubted that they are gone. Each of them has two objects."""
 CROWD = 6
 BULK = 0.25
 """The share of the jobs that are submitted with others in one request."""
@@ -83,14 +85,15 @@ class Submission:
         return int(self.key.split("-")[1])
 
 
-def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
-    """The jobs of a world; only those with these numbers if there are any."""
+def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm, *, is_emptied: bool = False) -> list[Submission]:
+    """The jobs of a world; only those with these numbers if there are any. `is_emptied`: whether a cluster loses all Jobs."""
     chance, more = random.Random(f"{seed}/plan"), random.Random(f"{seed}/more")
     ruled, suspends = random.Random(f"{seed}/ruled"), random.Random(f"{seed}/suspends")
     beside, moves = random.Random(f"{seed}/beside"), random.Random(f"{seed}/moves")
     willing = random.Random(f"{seed}/willing")
     count = chance.randint(2, 4)
-    is_crowd = random.Random(f"{seed}/crowd").random() < CROWDS and not swarm.rates
+    crowds = CROWDS_EMPTIED if is_emptied else CROWDS
+    is_crowd = random.Random(f"{seed}/crowd").random() < crowds and not swarm.rates
     if is_crowd:
         count = CROWD
     rush = random.Random(f"{seed}/rush")
@@ -127,11 +130,20 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
             make_willing(body, willing)
         if is_crowd:
             pod |= {"count": 1, "gpu": {"count": 1}}
+            if is_emptied:
+                _split(body, pod)
         if is_rush:
             _hurry(rush, submission, is_last=number == count - 1)
         if not wanted or number in wanted:
             found.append(submission)
     return found
+
+
+def _split(body: dict[str, Any], pod: dict[str, Any]) -> None:
+    """Makes two pod sets of a small job, which runs for long."""
+    body["pod_sets"] = [pod, pod | {"name": "side"}]
+    body["labels"] |= {RUN_SECONDS: "200"}
+    body.pop("completions", None)
 
 
 def _beside(chance: random.Random) -> dict[str, Any]:

@@ -41,6 +41,18 @@ CREATE TRIGGER simulation_steps AFTER UPDATE ON federation_attempt
 CREATE TRIGGER simulation_steps AFTER UPDATE OF uid ON federation_remoteobject
     FOR EACH ROW WHEN (OLD.uid <> NEW.uid) EXECUTE FUNCTION simulation.note_step();
 
+-- Attempts of which no usage can be written (`spoiling.py`).
+CREATE TABLE simulation.spoiled (attempt text PRIMARY KEY);
+CREATE FUNCTION simulation.refuse_spoiled() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM simulation.spoiled WHERE attempt = NEW.run_id::text) THEN
+        RAISE EXCEPTION 'the row is spoiled' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER simulation_refuses BEFORE INSERT OR UPDATE ON billing_meter
+    FOR EACH ROW EXECUTE FUNCTION simulation.refuse_spoiled();
+
 CREATE SCHEMA kept;
 -- What a backup of the gateway's database contains.
 CREATE SCHEMA backup;
@@ -112,7 +124,7 @@ BEGIN
      WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
        AND relname NOT IN ('django_migrations', 'django_content_type', 'auth_permission')
        AND pg_relation_size(oid) > 0;
-    EXECUTE (SELECT 'TRUNCATE simulation.changes, simulation.steps, ' || string_agg(format('public.%I', one), ', ') || ' CASCADE'
+    EXECUTE (SELECT 'TRUNCATE simulation.changes, simulation.steps, simulation.spoiled, ' || string_agg(format('public.%I', one), ', ') || ' CASCADE'
                FROM unnest(used) AS one);
     FOREACH name IN ARRAY used LOOP
         EXECUTE format('INSERT INTO public.%1$I (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM kept.%1$I', name, simulation.columns_of(name));

@@ -256,8 +256,7 @@ class SimulatedClusterDriver:
         self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         """Removes the gate. Preferences have no effect."""
-        del wishes
-        await self._call("open_gate", lambda: self._cluster.open_gate(namespace, pod, uid, gate))
+        await self._call("open_gate", lambda: self._link.open_gate(namespace, pod, uid, gate, wishes))
 
     async def read_log(self, namespace: str, pod: str, **_: object) -> str:
         """What the pod wrote."""

@@ -86,6 +86,12 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "budget_changed": (0.5, 2.0),
     "catalogue_changed": (1.0, 3.0),
     "asked_wrongly": (1.0, 3.0),
+    # calls to clusters
+    "wishes_refused": (0.3, 1.0),
+    "gate_forbidden": (0.1, 0.5),
+    "gate_refused": (0.1, 0.3),
+    # events
+    "rows_spoiled": (0.2, 0.5),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -99,7 +105,7 @@ EVENTS = (
     "stranger_plants", "stranger_copies", "kueue_reclaims", "flavor_renamed", "tenant_moved", "limits_changed", "policy_changed",
     "reserved", "egress_changed", "proved", "cluster_removed", "cluster_destroyed",
     "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
-    "asked_wrongly",
+    "asked_wrongly", "rows_spoiled",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

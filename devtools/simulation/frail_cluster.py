@@ -31,6 +31,16 @@ class FrailCluster(Cluster):
     on_run: Callable[[str, int], None] = staticmethod(lambda _job_uid, _more: None)
     """Called with a Job's uid when one more of its pods runs, or one less."""
 
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.gates_refused: set[str] = set()
+        """Attempts with a pod whose gate a webhook refused to open."""
+
+    def note_gate_refused(self, pod_uid: str) -> None:
+        """A webhook refuses to open the gate of this pod."""
+        if pod_uid in self.pods:
+            self.gates_refused.add(self.pods[pod_uid].labels.get(LABEL_ATTEMPT, ""))
+
     def take_name(self, namespace: str, name: str) -> None:
         """A stranger makes a suspended Job of this name, in place of one of ours that has not run."""
         key, ours = (namespace, name), self.jobs.get((namespace, name))

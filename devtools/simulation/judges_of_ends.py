@@ -90,12 +90,15 @@ def promise_8_a_suspended_job_does_not_run(world: "World") -> list[str]:
 def promise_8_what_runs_is_not_recalled(world: "World") -> list[str]:
     """A recall is for attempts without a started pod, and a refusal of the release for objects that are not released."""
     runs, found = _own_runs(world), []
+    gates = {id_ for one in [*world.clusters.values(), *world.removed] for id_ in one.gates_refused}
     for id_, state, end_reason, _, asked_us, _, number, job_id, objects in world.watch.rows(ENDED):
         if state != "preempted" or asked_us is None:
             continue
         ran = [run for run in runs[str(id_)] if _is_under_way(run, asked_us) and not run.is_disrupted]
         is_recall = end_reason in ("did_not_start", "cluster_draining", "maintenance_ahead", "pods_gone")
         is_refusal = end_reason == "refused_by_cluster" and objects == 1 and not _was_suspended(world, ran, asked_us)
+        # The rest of a gang cannot start: what has started is stopped with it.
+        is_refusal = is_refusal and str(id_) not in gates
         if ran and (is_recall or is_refusal):
             found.append(f"attempt {number} of {job_id} ran, and was taken back as {end_reason}")
     return found

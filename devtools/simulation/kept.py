@@ -4,9 +4,11 @@ does, so each defect also has a separate test.
 
 from .size import Size
 
+NEWER = ("wishes_refused", "gate_forbidden", "gate_refused", "rows_spoiled")
+"""Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 KEPT: tuple[tuple[int, Size], ...] = (
-    (1, Size()),  # an object that was not released while another of its attempt already ran
-    (8, Size()),  # a Job that another client took our label from
-    (11, Size()),  # observers whose clocks are four minutes slow
-    (20106, Size()),  # a Job that passed its deadline, whose program ended well while it was stopped
+    (1, Size(without=NEWER)),  # an object that was not released while another of its attempt already ran
+    (8, Size(without=NEWER)),  # a Job that another client took our label from
+    (11, Size(without=NEWER)),  # observers whose clocks are four minutes slow
+    (20106, Size(without=NEWER)),  # a Job that passed its deadline, whose program ended well while it was stopped
 )

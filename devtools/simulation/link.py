@@ -1,6 +1,9 @@
 """The network between the gateway and one cluster."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from clusters.drivers import Refused
 
 from .faults import Faults
 from .frail_cluster import FrailCluster
@@ -25,3 +28,14 @@ class Link:
     def happens(self, kind: str) -> bool:
         """Whether the fault happens now, and says so."""
         return self.faults.happens(kind)
+
+    def open_gate(self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]]) -> None:
+        """Removes the gate of a pod. A webhook may refuse preferences, or the whole request; rights may lack for a while."""
+        if wishes and self.happens("wishes_refused"):
+            raise Refused("an admission webhook denied the preferences", status=422)
+        if self.happens("gate_forbidden"):
+            raise Refused("forbidden", status=403)
+        if self.happens("gate_refused"):
+            self.cluster.note_gate_refused(uid)
+            raise Refused("an admission webhook denied the request", status=422)
+        self.cluster.open_gate(namespace, pod, uid, gate)

@@ -24,7 +24,7 @@ from foundation import threads as pools
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
-from . import administration, catalogue, loop
+from . import administration, catalogue, loop, spoiling
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
 from .books import Books
@@ -110,6 +110,8 @@ class World:
     """The cluster that is removed or destroyed, if any: the other one must stay."""
     vanished: set[str] = field(default_factory=set)
     """Clusters of which an operator attested that their missing runs are gone."""
+    spoilt: set[str] = field(default_factory=set)
+    """Attempts of which the database refused to store usage for a while."""
     fulfilled: list[tuple[int, str]] = field(default_factory=list)
     """When operators learned that an action was done, and the action."""
     planned: dict[UUID, int] = field(default_factory=dict)
@@ -158,7 +160,7 @@ class World:
         self.steps = StepLog(self)
         for cluster in self.clusters.values():
             self.steps.follow(cluster, is_elsewhere=False)
-        self.submissions = plan(self.seed, self.size.jobs, self.swarm)
+        self.submissions = plan(self.seed, self.size.jobs, self.swarm, is_emptied="emptied" in self.faults.rates)
 
     def tell(self, who: str, what: str) -> None:
         """Adds a line to the timeline."""
@@ -353,6 +355,7 @@ class World:
         self.schedules[:] = schedules(max(self.pace, HEALED_PACE))
         bells.POLL_SECONDS = max(bells.POLL_SECONDS, HEALED_POLL_SECONDS)
         administration.heal(self)
+        spoiling.mend(self)
         self.wish("removes limits on submission", catalogue.delete_submission_limits)
         self.wish("removes rules of failures", catalogue.remove_rules)
         self.scheduler.after(LOOK_SECONDS, self._look)

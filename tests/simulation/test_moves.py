@@ -1,6 +1,7 @@
 """Every kind of fault is caused by something, and the smaller worlds do what their arguments say."""
 
 import argparse
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,17 +12,20 @@ ELSEWHERE = {
     "watch_broken", "watch_skips_delete", "watch_repeats", "watch_goes_back", "watch_stalls", "commit_lost_done",
     "commit_lost_not_done", "statement_lost", "death", "bell_lost", "bell_tripled", "bell_late", "image_missing",
     "clocks_differ", "list_lacks", "name_taken", "uid_lies", "hook_changes", "hook_refuses", "hook_fails",
-    "late", "service_name_taken",
+    "late", "service_name_taken", "wishes_refused", "gate_forbidden", "gate_refused",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 
 
+REFUSED_GATES = [("wishes_refused", [{"weight": 1}], 422), ("gate_forbidden", [], 403), ("gate_refused", [], 422)]
+
+
 def handlers():
     # Django must be set up before operations are imported, so this is not at the top.
-    from devtools.simulation import administration, catalogue, mischief, strangers  # noqa: PLC0415
+    from devtools.simulation import administration, catalogue, mischief, spoiling, strangers  # noqa: PLC0415
 
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
-    return ours | set(administration.EVENTS) | set(catalogue.EVENTS) | set(strangers.EVENTS)
+    return ours | set(administration.EVENTS) | set(catalogue.EVENTS) | set(strangers.EVENTS) | set(spoiling.EVENTS)
 
 
 def test_each_event_has_one_who_causes_it():
@@ -45,3 +49,36 @@ def test_the_arguments_of_a_size_make_the_same_size(size):
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     assert size_of(parser.parse_args(size.arguments().split())) == size
+
+
+def test_where_a_cluster_loses_all_its_jobs_crowds_have_two_objects_in_each_job():
+    # As above: it needs Django.
+    from devtools.simulation.clients import CROWD, plan  # noqa: PLC0415
+    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+
+    crowds = [jobs for seed in range(20) if len(jobs := plan(seed, (), ANY, is_emptied=True)) == CROWD]
+    assert len(crowds) > 3
+    assert {len(job.body["pod_sets"]) for jobs in crowds for job in jobs} == {2}
+
+
+@pytest.mark.parametrize(("kind", "wishes", "status"), REFUSED_GATES)
+def test_a_gate_is_refused_by_the_fault_that_happens(kind, wishes, status):
+    from clusters.drivers import Refused  # noqa: PLC0415
+    from devtools.simulation.link import Link  # noqa: PLC0415
+
+    noted = []
+    cluster = SimpleNamespace(open_gate=lambda *_: noted.append("opened"), note_gate_refused=noted.append)
+    link = Link(cluster, Faults(1, chosen={kind: 1.0}), None)
+    with pytest.raises(Refused) as refused:
+        link.open_gate("team", "pod-0", "uid-0", "gate", wishes)
+    assert refused.value.status == status
+    assert noted == (["uid-0"] if kind == "gate_refused" else [])
+
+
+def test_without_preferences_a_gate_opens_where_they_are_refused():
+    from devtools.simulation.link import Link  # noqa: PLC0415
+
+    opened = []
+    cluster = SimpleNamespace(open_gate=lambda *names: opened.append(names))
+    Link(cluster, Faults(1, chosen={"wishes_refused": 1.0}), None).open_gate("team", "pod-0", "uid-0", "gate", [])
+    assert opened == [("team", "pod-0", "uid-0", "gate")]
