@@ -85,8 +85,12 @@ class Submission:
         return int(self.key.split("-")[1])
 
 
-def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm, *, is_emptied: bool = False) -> list[Submission]:
-    """The jobs of a world; only those with these numbers if there are any. `is_emptied`: whether a cluster loses all Jobs."""
+def plan(
+    seed: int, wanted: tuple[int, ...], swarm: Swarm, *, is_emptied: bool = False, is_ordered: bool = False
+) -> list[Submission]:
+    """The jobs of a world; only those with these numbers if there are any. `is_emptied`: whether a cluster loses all Jobs.
+    `is_ordered`: whether the first is a gang that needs several nodes, whose pods have an order if these are in racks.
+    """
     chance, more = random.Random(f"{seed}/plan"), random.Random(f"{seed}/more")
     ruled, suspends = random.Random(f"{seed}/ruled"), random.Random(f"{seed}/suspends")
     beside, moves = random.Random(f"{seed}/beside"), random.Random(f"{seed}/moves")
@@ -129,9 +133,10 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm, *, is_emptied: bool =
         if not swarm.rates:
             make_willing(body, willing)
         if is_crowd:
-            pod |= {"count": 1, "gpu": {"count": 1}}
-            if is_emptied:
-                _split(body, pod)
+            _make_small(body, pod, is_split=is_emptied)
+        elif is_ordered and number == 0:
+            pod |= {"count": 2, "gpu": {"count": 4}}
+            body.pop("completions", None)
         if is_rush:
             _hurry(rush, submission, is_last=number == count - 1)
         if not wanted or number in wanted:
@@ -139,11 +144,13 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm, *, is_emptied: bool =
     return found
 
 
-def _split(body: dict[str, Any], pod: dict[str, Any]) -> None:
-    """Makes two pod sets of a small job, which runs for long."""
-    body["pod_sets"] = [pod, pod | {"name": "side"}]
-    body["labels"] |= {RUN_SECONDS: "200"}
-    body.pop("completions", None)
+def _make_small(body: dict[str, Any], pod: dict[str, Any], *, is_split: bool) -> None:
+    """Makes a job small. If it is split, it has two pod sets, and runs for long."""
+    pod |= {"count": 1, "gpu": {"count": 1}}
+    if is_split:
+        body["pod_sets"] = [pod, pod | {"name": "side"}]
+        body["labels"] |= {RUN_SECONDS: "200"}
+        body.pop("completions", None)
 
 
 def _beside(chance: random.Random) -> dict[str, Any]:

@@ -74,7 +74,7 @@ LATE_SECONDS = (25.0, 90.0)
 """How long a process freezes in the middle of a dispatch: most claims expire meanwhile, and others take them over."""
 RESTART_SECONDS = (0.5, 20.0)
 RACKS = 0.3
-"""The share of the worlds whose nodes are in racks, so that gangs over several have an order."""
+"""The share of the worlds whose nodes are in racks, so that gangs over several have an order; more if gates are refused."""
 QUEUES = (("cycle", "bill"), ("dispatch",), ("observe",))
 
 STILL = """
@@ -160,7 +160,10 @@ class World:
         self.steps = StepLog(self)
         for cluster in self.clusters.values():
             self.steps.follow(cluster, is_elsewhere=False)
-        self.submissions = plan(self.seed, self.size.jobs, self.swarm, is_emptied="emptied" in self.faults.rates)
+        rates = self.faults.rates
+        self.submissions = plan(
+            self.seed, self.size.jobs, self.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates
+        )
 
     def tell(self, who: str, what: str) -> None:
         """Adds a line to the timeline."""
@@ -231,7 +234,8 @@ class World:
 
     def _cluster(self, name: str) -> FrailCluster:
         chance = random.Random(f"{self.seed}/cluster/{name}")
-        nodes = nodes_of(name, has_racks=random.Random(f"{self.seed}/racks").random() < RACKS)
+        has_racks = random.Random(f"{self.seed}/racks").random() < RACKS or "gate_refused" in self.faults.rates
+        nodes = nodes_of(name, has_racks=has_racks)
         cluster = FrailCluster(name, identity_of(name), nodes, self.scheduler, chance)
         cluster.has_kueue = name == CLUSTERS[1] and bool(self.faults.rates.get("kueue_reclaims"))
         cluster.tell = lambda what: self.tell(name, what)

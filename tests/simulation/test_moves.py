@@ -82,3 +82,12 @@ def test_without_preferences_a_gate_opens_where_they_are_refused():
     cluster = SimpleNamespace(open_gate=lambda *names: opened.append(names))
     Link(cluster, Faults(1, chosen={"wishes_refused": 1.0}), None).open_gate("team", "pod-0", "uid-0", "gate", [])
     assert opened == [("team", "pod-0", "uid-0", "gate")]
+
+
+def test_a_run_that_does_not_come_to_its_end_finds_no_defect():
+    from devtools.simulation.hunt import is_found  # noqa: PLC0415
+    from devtools.simulation.run import Result  # noqa: PLC0415
+
+    assert not is_found(Result(1))
+    assert not is_found(Result(1, breaks=["simulation: the run takes more than 120 s", "a task: Stalled: likewise"]))
+    assert is_found(Result(1, breaks=["promise 8, a job never runs twice at once: it did", "  a row"]))
