@@ -30,7 +30,6 @@ from .backend.base import DatabaseWrapper, Stage
 from .books import Books
 from .broker import Broker, Stop
 from .clients import Client, Submission, plan
-from .cluster import Cluster
 from .database import Watch
 from .driver import SimulatedClusterDriver
 from .faults import Faults
@@ -104,7 +103,7 @@ class World:
     clusters: dict[str, FrailCluster] = field(init=False)
     links: dict[str, Link] = field(init=False)
     submissions: list[Submission] = field(init=False)
-    removed: list[Cluster] = field(default_factory=list)
+    removed: list[FrailCluster] = field(default_factory=list)
     """Clusters that others were built in place of."""
     lost_cluster: str = ""
     """The cluster that is removed or destroyed, if any: the other one must stay."""

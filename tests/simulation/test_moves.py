@@ -2,6 +2,7 @@
 
 import argparse
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ ELSEWHERE = {
 """Kinds that are asked for where they happen."""
 
 
+SCHEDULER: Any = None
 REFUSED_GATES = [("wishes_refused", [{"weight": 1}], 422), ("gate_forbidden", [], 403), ("gate_refused", [], 422)]
 
 
@@ -66,9 +68,9 @@ def test_a_gate_is_refused_by_the_fault_that_happens(kind, wishes, status):
     from clusters.drivers import Refused  # noqa: PLC0415
     from devtools.simulation.link import Link  # noqa: PLC0415
 
-    noted = []
-    cluster = SimpleNamespace(open_gate=lambda *_: noted.append("opened"), note_gate_refused=noted.append)
-    link = Link(cluster, Faults(1, chosen={kind: 1.0}), None)
+    noted: list[str] = []
+    cluster: Any = SimpleNamespace(open_gate=lambda *_: noted.append("opened"), note_gate_refused=noted.append)
+    link = Link(cluster, Faults(1, chosen={kind: 1.0}), SCHEDULER)
     with pytest.raises(Refused) as refused:
         link.open_gate("team", "pod-0", "uid-0", "gate", wishes)
     assert refused.value.status == status
@@ -78,9 +80,9 @@ def test_a_gate_is_refused_by_the_fault_that_happens(kind, wishes, status):
 def test_without_preferences_a_gate_opens_where_they_are_refused():
     from devtools.simulation.link import Link  # noqa: PLC0415
 
-    opened = []
-    cluster = SimpleNamespace(open_gate=lambda *names: opened.append(names))
-    Link(cluster, Faults(1, chosen={"wishes_refused": 1.0}), None).open_gate("team", "pod-0", "uid-0", "gate", [])
+    opened: list[tuple[str, ...]] = []
+    cluster: Any = SimpleNamespace(open_gate=lambda *names: opened.append(names))
+    Link(cluster, Faults(1, chosen={"wishes_refused": 1.0}), SCHEDULER).open_gate("team", "pod-0", "uid-0", "gate", [])
     assert opened == [("team", "pod-0", "uid-0", "gate")]
 
 
