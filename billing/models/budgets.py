@@ -8,6 +8,8 @@ from django.db.models.functions import Greatest, Now
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
+from .ledger import LedgerLine
+
 DIGITS, PLACES = 38, 12
 """Enough for the highest price of the largest jobs: no amount that a tenant sets may stop a cycle."""
 MOST_AMOUNT = 10**12
@@ -71,7 +73,8 @@ class Budget(models.Model):
 class BudgetPeriod(models.Model):
     """The counters of a budget in one of its periods, [starts_at, ends_at) in UTC.
 
-    Only triggers change `granted`, `cap`, `held` and `spent`. `held` and `spent` are the sums of the journal. `granted` is
+    Only triggers change `granted`, `cap`, `held` and `spent`. `held` and `spent` are the sums of the journal; a credit for
+    time that was counted elsewhere can bring `spent` below zero. `granted` is
     what approved overrides add. `cap` is `amount` + `granted`; if running work went beyond that, it is what is spent
     and held. A take at a stopping budget never raises `cap`.
     """
@@ -90,7 +93,6 @@ class BudgetPeriod(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["budget", "starts_at"], name="one_row_per_budget_and_period"),
             models.CheckConstraint(condition=Q(held__gte=0), name="budget_held_is_not_negative"),
-            models.CheckConstraint(condition=Q(spent__gte=0), name="budget_spent_is_not_negative"),
             models.CheckConstraint(condition=Q(cap__gte=F("spent") + F("held")), name="budget_is_never_exceeded"),
             models.CheckConstraint(
                 condition=Q(cap=Greatest(F("amount") + F("granted"), F("spent") + F("held"))),
@@ -153,11 +155,15 @@ class BudgetMovement(models.Model):
         ADJUST = "adjust"
         POST = "post"
         VOID = "void"
+        CORRECT = "correct"
 
     id = models.BigAutoField(primary_key=True)
-    run_id = models.UUIDField(help_text="The holder; runs from before an upgrade have no hold.")
+    run_id = models.UUIDField(null=True, help_text="The holder; runs from before an upgrade have no hold.")
+    line = models.ForeignKey(
+        LedgerLine, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, help_text="What it follows."
+    )
     period = models.ForeignKey(BudgetPeriod, on_delete=models.PROTECT, related_name="movements", db_index=False)
-    kind = models.CharField(max_length=6, choices=Kind.choices)
+    kind = models.CharField(max_length=7, choices=Kind.choices)
     held = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
     spent = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
     at = models.DateTimeField(db_default=Now())
@@ -172,13 +178,20 @@ class BudgetMovement(models.Model):
             models.CheckConstraint(
                 condition=Q(kind__in=["open", "take"], held__gte=0)
                 | Q(kind="adjust")
+                | Q(kind="correct", held=0)
                 | Q(kind__in=["post", "void"], held__lte=0),
                 name="takes_add_and_ends_return",
             ),
             models.CheckConstraint(
-                condition=Q(spent=0) | Q(kind__in=["open", "adjust", "post"], spent__gt=0),
+                condition=Q(spent=0) | Q(kind__in=["open", "adjust", "post"], spent__gt=0) | Q(kind="correct"),
                 name="only_metered_time_is_spent",
             ),
+            models.CheckConstraint(
+                condition=Q(kind="correct", run_id__isnull=True, line__isnull=False)
+                | (~Q(kind="correct") & Q(run_id__isnull=False, line__isnull=True)),
+                name="a_correction_is_of_a_ledger_line",
+            ),
+            models.UniqueConstraint(fields=["line", "period"], name="a_ledger_line_corrects_once_per_budget_period"),
         ]
         indexes = [
             models.Index(fields=["run_id", "period"], name="budget_lines_by_run"),

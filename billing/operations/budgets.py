@@ -178,7 +178,8 @@ def _new_budget(tenant: Tenant, wanted: WantedBudget) -> Budget:
     if span is not None:
         period = _period(budget, span)
         with connection.cursor() as cursor:
-            cursor.execute(OPEN_ENDED_RUNS, {"period": period.id, "path": tenant.path, "below": f"{tenant.path}/"})
+            cursor.execute(OPEN_ENDED_RUNS, {"period": period.id})
+            cursor.execute(OPEN_CORRECTIONS, {"budget": budget.id})
     _count_running(budget, now)
     return Budget.objects.select_related("tenant").get(id=budget.id)
 
@@ -191,26 +192,18 @@ def _period(budget: Budget, span: tuple[datetime, datetime]) -> BudgetPeriod:
     )[0]
 
 
-USED = """
-SELECT m.run_id, sum(billing_budget_use(
-           b.measure, b.currency, s.cost, s.currency, s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS spent
-  FROM billing_budgetperiod AS p JOIN billing_budget AS b ON b.id = p.budget_id
-  JOIN billing_usagesegment AS s ON lower(s.period) >= p.starts_at AND lower(s.period) < p.ends_at
-  JOIN billing_meter AS m ON m.id = s.meter_id JOIN tenancy_tenant AS t ON t.id = m.tenant_id
- WHERE p.id = %(period)s AND (t.path = %(path)s OR starts_with(t.path, %(below)s))
- GROUP BY m.run_id
-"""
-OPEN_ENDED_RUNS = f"""
+OPEN_ENDED_RUNS = """
 INSERT INTO billing_budgetmovement (run_id, period_id, kind, held, spent)
-SELECT used.run_id, %(period)s, 'open', 0, used.spent FROM ({USED}) AS used
+SELECT used.run_id, %(period)s, 'open', 0, used.spent FROM billing_budget_used(%(period)s) AS used
  WHERE used.spent > 0 AND NOT EXISTS (
        SELECT 1 FROM billing_budgethold AS h WHERE h.holder_id = used.run_id AND h.state = 'pending')
  ORDER BY used.run_id
 """
-USED_BY_RUNNING = f"""
-SELECT used.run_id, used.spent FROM ({USED}) AS used
+USED_BY_RUNNING = """
+SELECT used.run_id, used.spent FROM billing_budget_used(%(period)s) AS used
   JOIN billing_budgethold AS h ON h.holder_id = used.run_id AND h.state = 'pending'
 """
+OPEN_CORRECTIONS = "SELECT billing_open_corrections(%(budget)s)"
 
 
 def _count_running(budget: Budget, now: datetime) -> None:
@@ -223,7 +216,7 @@ def _count_running(budget: Budget, now: datetime) -> None:
         for span in periods_between(terms, now, max(now, commitment.ends_at)):
             period = _period(budget, span)
             if period.id not in spent:
-                spent[period.id] = _used_by_running(period, path)
+                spent[period.id] = _used_by_running(period)
             used = spent[period.id].get(hold.holder_id, Decimal(0))
             held = max(Decimal(0), worst_case(terms, commitment, span) - used)
             lines.append(
@@ -234,9 +227,9 @@ def _count_running(budget: Budget, now: datetime) -> None:
     BudgetMovement.objects.bulk_create(lines)
 
 
-def _used_by_running(period: BudgetPeriod, path: str) -> dict[UUID, Decimal]:
+def _used_by_running(period: BudgetPeriod) -> dict[UUID, Decimal]:
     with connection.cursor() as cursor:
-        cursor.execute(USED_BY_RUNNING, {"period": period.id, "path": path, "below": f"{path}/"})
+        cursor.execute(USED_BY_RUNNING, {"period": period.id})
         return dict(cursor.fetchall())
 
 

@@ -28,6 +28,7 @@ def resolve_conflict(actor: Actor, conflict_id: UUID, decision: str, reason: str
     """
     with transaction.atomic():
         conflict_by_id(actor, conflict_id, may_resolve=True)
+        locks.read_price_book()
         conflict = locks.lock_conflict(conflict_id)
         if conflict.resolved_at is not None:
             if conflict.decision != decision:

@@ -47,6 +47,7 @@ def post_days(turn: Turn | None = None, *, organisation_id: UUID | None = None) 
 def post_day(key: DayKey) -> bool:
     """Counts a tenant's day and posts what is missing. False if another worker counts it now."""
     with transaction.atomic():
+        locks.read_price_book()
         if not locks.claim_day(key.name):
             return False
         LedgerStep.objects.create(

@@ -19,7 +19,7 @@ PROOFS = (
     ),
     (
         "budget period {0} allows {1}, but {2} is spent and held",
-        "SELECT id, cap, spent + held FROM billing_budgetperiod WHERE cap < spent + held OR held < 0 OR spent < 0 ORDER BY id",
+        "SELECT id, cap, spent + held FROM billing_budgetperiod WHERE cap < spent + held OR held < 0 ORDER BY id",
     ),
     (
         "the budget hold of run {0} is {1} and still holds {2} in period {3}",
@@ -76,7 +76,7 @@ FULL_PROOFS = (
         "run {0} spent {1} of budget period {2} by the journal, more than the {3} of all its segments",
         """
         SELECT kept.run_id, kept.spent, kept.period_id, coalesce(due.spent, 0) FROM (
-            SELECT run_id, period_id, sum(spent) AS spent FROM billing_budgetmovement GROUP BY run_id, period_id
+            SELECT run_id, period_id, sum(spent) AS spent FROM billing_budgetmovement WHERE kind <> 'correct' GROUP BY run_id, period_id
         ) AS kept JOIN billing_budgetperiod AS p ON p.id = kept.period_id JOIN billing_budget AS b ON b.id = p.budget_id
         CROSS JOIN LATERAL (
             SELECT sum(billing_budget_use(
@@ -86,6 +86,19 @@ FULL_PROOFS = (
                 AND lower(s.period) >= p.starts_at AND lower(s.period) < p.ends_at
         ) AS due
         WHERE kept.spent > coalesce(due.spent, 0) ORDER BY kept.run_id, kept.period_id
+        """,
+    ),
+    (
+        "line {0} of the ledger corrects {1}, but budget {2} counts {3} of it",
+        """
+        SELECT due.line_id, due.amount, due.budget_id, coalesce(sum(m.spent), 0)
+        FROM billing_corrections_due((
+            SELECT array_agg(l.id) FROM billing_ledgerline AS l JOIN billing_ledgerentry AS e ON e.id = l.entry_id
+            JOIN tenancy_tenant AS t ON t.id = e.tenant_id AND t.path = e.tenant_path WHERE e.kind IN ('reversal', 'reentry')
+        )) AS due
+        LEFT JOIN billing_budgetperiod AS p ON p.budget_id = due.budget_id AND p.starts_at = lower(due.span)
+        LEFT JOIN billing_budgetmovement AS m ON m.line_id = due.line_id AND m.period_id = p.id
+        GROUP BY due.line_id, due.amount, due.budget_id HAVING coalesce(sum(m.spent), 0) <> due.amount ORDER BY 1, 3
         """,
     ),
 )
