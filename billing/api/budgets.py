@@ -88,7 +88,9 @@ class BudgetShown(serializers.Serializer[Any]):
     period_start = Instant()
     period_end = Instant()
     granted = serializers.CharField(help_text="What approved overrides add now.")
-    spent = serializers.CharField(help_text="What was metered, with corrections of the ledger; a credit can bring it below zero.")
+    spent = serializers.CharField(
+        help_text="What was metered, with corrections of the ledger; a credit can bring it below zero."
+    )
     held = serializers.CharField(help_text="What running work may still use.")
     left = serializers.CharField()
     state = serializers.ChoiceField(["open", "nearly_used", "used_up", "over"])

@@ -64,7 +64,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='budgetmovement',
-            constraint=models.UniqueConstraint(fields=('line', 'period'), name='a_ledger_line_corrects_once_per_budget_period'),
+            constraint=models.UniqueConstraint(condition=models.Q(('line__isnull', False)), fields=('line', 'period'), name='a_ledger_line_corrects_once_per_budget_period'),
         ),
         migrations.RunSQL(
             Path(__file__).with_name("0007_budget_corrections.sql").read_text(encoding="utf-8"), UNDO

@@ -146,7 +146,8 @@ class BudgetMovement(models.Model):
 
     `take` holds the worst case at placement. `adjust` turns held into spent as time is metered, and corrects what is
     held of running work. `post` and `void` return the rest at the end; a `post` without held is of time that is metered
-    after the end. `open` counts what was metered and held before the budget was set.
+    after the end. `open` counts what was metered and held before the budget was set. `correct` is of a line of the ledger
+    instead of a run: what a correction changes in the period of the day of use.
     """
 
     class Kind(models.TextChoices):
@@ -191,7 +192,11 @@ class BudgetMovement(models.Model):
                 | (~Q(kind="correct") & Q(run_id__isnull=False, line__isnull=True)),
                 name="a_correction_is_of_a_ledger_line",
             ),
-            models.UniqueConstraint(fields=["line", "period"], name="a_ledger_line_corrects_once_per_budget_period"),
+            models.UniqueConstraint(
+                fields=["line", "period"],
+                condition=Q(line__isnull=False),
+                name="a_ledger_line_corrects_once_per_budget_period",
+            ),
         ]
         indexes = [
             models.Index(fields=["run_id", "period"], name="budget_lines_by_run"),

@@ -204,10 +204,11 @@ def at_key(mapping: Any, key: Any) -> Any:
 @register.simple_tag
 def bar(used: float, total: float, label: str, tone: str = "", other: float = 0) -> SafeString:
     """A bar of `used` (and `other`, in a second colour) in `total`; screen readers get its label instead of the
-    picture.
+    picture. A credit (less than 0) shows as nothing used.
     """
-    whole = max(float(total), float(used) + float(other), 1e-9)
-    first, second = 100 * float(used) / whole, 100 * float(other) / whole
+    used = max(float(used), 0)
+    whole = max(float(total), used + float(other), 1e-9)
+    first, second = 100 * used / whole, 100 * float(other) / whole
     return format_html(
         '<svg class="bar" role="img" aria-label="{}" preserveAspectRatio="none">'
         '<rect class="bar-track" width="100%" height="100%"/><rect class="bar-used {}" width="{}%" height="100%"/>'

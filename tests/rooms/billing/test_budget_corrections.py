@@ -25,10 +25,11 @@ from .ledgers import OCTOBER, SEPTEMBER, at, expense, priced_cluster, settle_pen
 
 pytestmark = pytest.mark.django_db
 TEAMS = ("acme/one", "acme/two")
+TWENTIETH = at(20)
 IN_OCTOBER = {"starts_at": OCTOBER, "ends_at": datetime(2099, 1, 1, tzinfo=UTC)}
 
 
-def correct(amount, start=OCTOBER, until=at(20)):
+def correct(amount, start=OCTOBER, until=TWENTIETH):
     price = Price.objects.earliest("created_at").id
     correct_price(SYSTEM, NewCorrection(price, Decimal(amount), "USD", start, until, "a typo"))
 
