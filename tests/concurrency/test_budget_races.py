@@ -1,11 +1,14 @@
 """Many takers of one budget at once, with real commits: what is spent and held never exceeds what it allows."""
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from django.db.models import Sum
 
-from billing.models import BudgetHold, BudgetPeriod
-from billing.operations import adjust_budget_holds, create_price, end_budget_holds, record_runs
+from billing.models import BudgetHold, BudgetPeriod, LedgerLine, Price
+from billing.operations import adjust_budget_holds, create_price, end_budget_holds, posting, record_runs
+from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.prices import NewPrice
 from billing.queries import discrepancies
 from foundation.transactions import retried
@@ -84,4 +87,30 @@ def test_work_comes_runs_and_goes_while_budgets_are_set_and_holds_adjusted():
 
     assert set(BudgetPeriod.objects.values_list("held", flat=True)) == {0}
     assert not BudgetHold.objects.filter(state="pending").exists()
+    assert discrepancies() == ()
+
+
+def test_budgets_set_while_corrections_are_made_and_posted_count_each_once():
+    north = make_cluster(name="north")
+    make_flavor(north)
+    start = datetime(2026, 11, 2, tzinfo=UTC)
+    create_price(SYSTEM, NewPrice("north", "h100", Decimal(1), effective_from=start))
+    days = [start + timedelta(days=number) for number in range(6)]
+    record_runs([make_run(north, "acme/research", started_at=day, until_at=day + timedelta(hours=3)) for day in days])
+    price = Price.objects.get().id
+
+    def correct(amount):
+        correct_price(SYSTEM, NewCorrection(price, Decimal(amount), "USD", days[0], days[-1], "a typo"))
+        posting.post_days()
+
+    def change():
+        for amount in ("40", "2"):
+            make_budget("acme", amount)
+            make_budget("acme/research", amount)
+
+    at_once([lambda: correct("2"), lambda: correct("3"), change, posting.post_days, posting.post_days])
+
+    posting.post_days()
+    charged = LedgerLine.objects.filter(account__kind="tenant_expense").aggregate(sum=Sum("amount"))["sum"]
+    assert set(BudgetPeriod.objects.values_list("spent", flat=True)) == {charged}
     assert discrepancies() == ()

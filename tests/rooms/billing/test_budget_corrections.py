@@ -190,7 +190,7 @@ LINE = (
 )
 COUNTED, UNCOUNTED = "%(counted)s", "%(uncounted)s"
 ATTACKS = {
-    "of another amount": (LINE.format(line=COUNTED, run="NULL", kind="correct", held=0, spent=-9), "budget_correction_is_what_the_ledger_says"),
+    "at a neighbour": (LINE.replace("%(period)s", "%(neighbour)s").format(line=COUNTED, run="NULL", kind="correct", held=0, spent=-10), "budget_correction_is_what_the_ledger_says"),
     "counted twice": (LINE.format(line=COUNTED, run="NULL", kind="correct", held=0, spent=-10), "a_ledger_line_corrects_once_per_budget_period"),
     "of metered usage": (LINE.format(line=UNCOUNTED, run="NULL", kind="correct", held=0, spent=10), "budget_correction_is_what_the_ledger_says"),
     "of nothing": (LINE.format(line="NULL", run="NULL", kind="correct", held=0, spent=-1), "a_correction_is_of_a_ledger_line"),
@@ -204,13 +204,14 @@ ATTACKS = {
 @pytest.mark.parametrize("name", ATTACKS)
 def test_the_database_refuses_a_correction(name):
     north = priced_cluster()
-    budget = make_budget("acme/one", "20", **IN_OCTOBER)
+    budget, neighbour = make_budget("acme/one", "20", **IN_OCTOBER), make_budget("acme/two", **IN_OCTOBER)
     record_runs([make_run(north, "acme/one", started_at=at(5, 10), until_at=at(5, 14))])
     correct("1")
     post()
     expenses = LedgerLine.objects.filter(account__kind="tenant_expense")
     values = {
         "period": BudgetPeriod.objects.get(budget=budget).id,
+        "neighbour": BudgetPeriod.objects.get(budget=neighbour).id,
         "counted": expenses.get(entry__kind="reversal").id,
         "uncounted": expenses.get(entry__kind="usage").id,
     }
