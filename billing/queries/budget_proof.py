@@ -1,4 +1,4 @@
-"""Checks the budgets: their counters against the journal, and the journal against the usage that was metered."""
+"""Checks the budgets: their counters against the journal, and the journal against metered usage and corrections."""
 
 from foundation.proofs import findings
 
@@ -103,4 +103,4 @@ FULL_PROOFS = (
     ),
 )
 """Likewise, with the journal against all segments. In the first, runs of tenants that were moved or renamed since are left out: a
-segment counts at the budgets above its tenant when it was recorded."""
+segment counts at the budgets above its tenant when it was recorded, and a correction above its tenant when it was posted."""
