@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -26,7 +27,7 @@ from .ledgers import OCTOBER, SEPTEMBER, at, expense, priced_cluster, settle_pen
 pytestmark = pytest.mark.django_db
 TEAMS = ("acme/one", "acme/two")
 TWENTIETH = at(20)
-IN_OCTOBER = {"starts_at": OCTOBER, "ends_at": datetime(2099, 1, 1, tzinfo=UTC)}
+IN_OCTOBER: dict[str, Any] = {"starts_at": OCTOBER, "ends_at": datetime(2099, 1, 1, tzinfo=UTC)}
 
 
 def correct(amount, start=OCTOBER, until=TWENTIETH):
