@@ -127,10 +127,8 @@ def plan(
         submission = Submission(
             f"key-{number}", client, body, cancel, more.random() < BULK, cancel is not None and more.random() < AGAIN
         )
-        if suspends.random() < SUSPENDED and not swarm.rates:
-            submission.suspend_after, submission.suspended_for = suspends.uniform(0, 60), suspends.uniform(0, 40)
-        submission.is_moved = moves.random() < MOVED and not swarm.rates
         if not swarm.rates:
+            _interrupt(submission, suspends, moves)
             make_willing(body, willing)
         if is_crowd:
             _make_small(body, pod, is_split=is_emptied)
@@ -142,6 +140,13 @@ def plan(
         if not wanted or number in wanted:
             found.append(submission)
     return found
+
+
+def _interrupt(submission: Submission, suspends: random.Random, moves: random.Random) -> None:
+    """Has its user suspend or move it, perhaps."""
+    if suspends.random() < SUSPENDED:
+        submission.suspend_after, submission.suspended_for = suspends.uniform(0, 60), suspends.uniform(0, 40)
+    submission.is_moved = moves.random() < MOVED
 
 
 def _make_small(body: dict[str, Any], pod: dict[str, Any], *, is_split: bool) -> None:
