@@ -50,10 +50,6 @@ class Cluster:
         """When a Job was shown to the gateway on request, by uid, and whether it was suspended then."""
         self.taken_away: set[str] = set()
         """Attempts of which a stranger, or a backup, took an object away: there may be no trace of how they ended."""
-        self.reclaimed: set[str] = set()
-        """Jobs by uid that Kueue suspended: their first pods are removed."""
-        self.shown: set[str] = set()
-        """Pods by uid that the gateway was shown after they started."""
         self.copies: set[str] = set()
         """Jobs by uid that strangers copied from ours, labels included: what they run is none of the gateway's business."""
         self.orphans: set[str] = set()

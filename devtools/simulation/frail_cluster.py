@@ -35,6 +35,10 @@ class FrailCluster(Cluster):
         super().__init__(*given)
         self.gates_refused: set[str] = set()
         """Attempts with a pod whose gate a webhook refused to open."""
+        self.reclaimed: set[str] = set()
+        """Jobs by uid that Kueue suspended: their first pods are removed."""
+        self.shown: set[str] = set()
+        """Pods by uid that the gateway was shown after they started."""
 
     def note_gate_refused(self, pod_uid: str) -> None:
         """A webhook refuses to open the gate of this pod."""

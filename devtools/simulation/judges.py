@@ -181,58 +181,6 @@ SELECT quota.resource, quota.held - coalesce(sum(child.claim), 0) FROM quotas_qu
 
 
 @judging
-def promise_15_what_ran_is_metered(world: "World") -> list[str]:
-    """Metered GPU-milliseconds equal what clusters show of what ran, unless the gateway says that it estimates."""
-    ran: dict[str, list[Run]] = defaultdict(list)
-    for run in runs_on(world):
-        if run.to_us is not None:
-            ran[run.job_id].append(run)
-    metered = {
-        str(job_id): (int(units or 0), bool(estimated)) for job_id, units, estimated in world.watch.rows(METERED)
-    }
-    found = []
-    still = {str(row[0]) for row in world.watch.rows(UNSETTLED)}
-    known = {str(row[0]) for row in world.watch.rows("SELECT id FROM federation_attempt")}
-    unseen = _removed_unseen(world)
-    for job_id in sorted((ran.keys() | metered.keys()) - still):
-        runs = ran.get(job_id, [])
-        if any(run.is_residue or run.attempt_id in taken_away(world) or run in unseen for run in runs):
-            continue
-        real = sum(
-            ((run.shown_us or run.to_us) - run.from_us) // 1000 * run.gpus for run in runs if run.to_us is not None
-        )
-        slack = sum(2_000 * run.gpus for run in runs)
-        said, is_estimated = metered.get(job_id, (0, False))
-        # Runs that were metered only in lost commits, and removed from the cluster before these were lost, have no trace;
-        # nor have those that were released in lost commits, and started later.
-        is_forgotten = any(
-            world.lost_commits.overlap(run.from_us, run.to_us)
-            or (world.lost_commits.spans and run.attempt_id not in known)
-            for run in runs
-        )
-        if not is_estimated and (said - real > slack or (real - said > slack and not is_forgotten)):
-            found.append(f"job {job_id} ran {real} GPU-ms and is metered {said} GPU-ms")
-    return found
-
-
-def _removed_unseen(world: "World") -> list[Run]:
-    """Runs that Kueue ended, and whose pods were removed while the gateway could not see their cluster: they left no trace."""
-    clusters = [*world.clusters.values(), *world.removed]
-    return [
-        run for one in clusters for run in one.runs if run.job_uid in one.reclaimed and run.pod_uid not in one.shown
-    ]
-
-
-METERED = """
-SELECT attempt.job_id,
-       (SELECT sum(segment.gpu_milliseconds) FROM billing_meter AS meter
-          JOIN billing_usagesegment AS segment ON segment.meter_id = meter.id WHERE meter.workload_id = attempt.job_id),
-       bool_or(pod.is_estimated OR pod.finished_at IS NULL)
-  FROM federation_attempt AS attempt JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id GROUP BY 1
-"""
-
-
-@judging
 def promise_16_the_ledger_is_proved(world: "World") -> list[str]:
     """The gateway's own proof of everything finds nothing."""
     return world.proof

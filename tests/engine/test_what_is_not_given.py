@@ -81,6 +81,7 @@ STANDS_IN = {
     ("job_fields.JobField", "is_beside_manifest"): True,
     ("priority_classes.WantedClass", "preempts"): "never",
     ("priority_classes.WantedClass", "shield_seconds"): 300,
+    ("priority_classes.ClassHere", "shield_seconds"): 300,
     ("spec.Scratch", "path"): "/scratch",
     ("spec.Mount", "is_read_only"): True,
     ("spec.JobSpec", "deadline_seconds"): 86_400,
