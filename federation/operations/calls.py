@@ -259,14 +259,24 @@ async def stop(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
         if pods := await _refuting_pods(driver, attempt):
             return Underway(attempt.id, attempt.stop_reason, pods)
         pods = await _last_look(driver, attempt) if attempt.may_have_run else ()
-        if not await _delete_objects(driver, attempt):
-            return Stopping(attempt.id, pods)
-        if attempt.may_have_run and attempt.stop_reason != ReasonCode.CANCELLED and await _unended(driver, attempt):
+        try:
+            is_gone = await _is_gone(driver, attempt)
+        except DriverError as error:
+            return Failed(attempt.id, error, pods)
+        if not is_gone:
             return Stopping(attempt.id, pods)
     if attempt.state in (AttemptState.RESERVED, AttemptState.CREATED):
         return abandoned(attempt, attempt.stop_reason, attempt.stop_message)
     state = ENDS_BY_STOP.get(attempt.stop_reason, AttemptState.PREEMPTED)
     return Stopped(attempt.id, state, attempt.stop_reason, attempt.stop_message)
+
+
+async def _is_gone(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:
+    """Deletes what there is of the attempt; whether nothing of it is left, unless it is cancelled also none of its pods."""
+    if not await _delete_objects(driver, attempt):
+        return False
+    waits_for_pods = attempt.may_have_run and attempt.stop_reason != ReasonCode.CANCELLED
+    return not (waits_for_pods and await _unended(driver, attempt))
 
 
 async def _refuting_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:

@@ -79,10 +79,13 @@ class Underway:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The cluster did not answer, or its answer was inconclusive: visit again."""
+    """The cluster did not answer, or its answer was inconclusive: visit again. `pods` are those seen before that: perhaps
+    its deletion was carried out, and nothing shows them any more.
+    """
 
     attempt_id: UUID
     error: DriverError
+    pods: Sequence[PodSeen] = ()
 
 
 Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Withdrawn | Underway | Failed

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from clusters.drivers import Unreachable
+from clusters.drivers import Ambiguous, Unreachable
 from clusters.drivers.connections import run
 from clusters.drivers.simulated import SimulatedDriver
 from clusters.queries import driver_of
@@ -47,6 +47,24 @@ def test_a_cluster_that_never_returns_pods_does_not_prevent_the_cancellation(clu
     operations.request_cancellation(submitter, job.id)
     replaced(monkeypatch, "list_pods", unavailable)
     every_visit(attempt, 5)
+    assert Attempt.objects.get(id=attempt.id).state == "cancelled"
+
+
+def test_started_pods_are_recorded_although_the_answer_to_their_deletion_is_lost(cluster, submitter, monkeypatch):
+    """The deletion was carried out, so no later visit sees them."""
+    job, attempt = place(submitter, seconds=100_000)
+    operations.dispatch_attempts()
+    operations.request_cancellation(submitter, job.id)
+
+    async def lose_answer(delete, *given):
+        await delete(*given)
+        raise Ambiguous("answered with status 500")
+
+    with monkeypatch.context() as faulty:
+        replaced(faulty, "delete_job", lose_answer)
+        every_visit(attempt, 1)
+    assert PodRun.objects.get(attempt=attempt).started_at is not None
+    every_visit(attempt, 1)
     assert Attempt.objects.get(id=attempt.id).state == "cancelled"
 
 
