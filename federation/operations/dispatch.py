@@ -131,7 +131,9 @@ def _visit(cluster: DueCluster, claim: Claim) -> _Visited:
         starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
         crash_point("created")
         # Before they continue: a sweep that has not seen these pods would recall them again.
-        if pods := [pod for outcome in outcomes if isinstance(outcome, Underway | Stopping | Failed) for pod in outcome.pods]:
+        if pods := [
+            pod for outcome in outcomes if isinstance(outcome, Underway | Stopping | Failed) for pod in outcome.pods
+        ]:
             record_observations(cluster_id, Observations(pods=pods))
         _note_creates(cluster_id, starts, outcomes)
         committed = _commit(cluster_id, claim, outcomes, starts)
