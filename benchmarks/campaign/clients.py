@@ -52,6 +52,8 @@ class Clients:
     began: float = 0.0
     asked: list[Asked] = field(default_factory=list)
     submissions: list[Submission] = field(default_factory=list)
+    removed: set[str] = field(default_factory=set)
+    """Jobs of which others removed an object."""
     failure: Exception | None = None
     open_jobs: int = 0
     held_back: int = 0
@@ -70,6 +72,10 @@ class Clients:
     def add(self, wanted: Wanted) -> None:
         """One job more, before all others."""
         self._extra.append(wanted)
+
+    def may_lack_pods(self, job_id: str) -> None:
+        """Others remove an object of this job: what ran of it unseen has no trace."""
+        self.removed.add(job_id)
 
     def may_end(self, job_id: str, *ends: str) -> None:
         """This job may also end so."""

@@ -66,7 +66,7 @@ class Outcome:
 
     @property
     def figures(self) -> dict[str, int | str]:
-        """For the last line. All but the jobs, the estimates, what clusters doubled and the judged figures have to be 0."""
+        """For the last line. All but the jobs, the judged figures, and `estimated`, `doubled` and `unseen` have to be 0."""
         return {
             "jobs": self.jobs,
             "lost": len(self.verdict.lost),
@@ -80,6 +80,7 @@ class Outcome:
             "slopes_judged": len(self.slopes),
             "estimated": len(self.verdict.estimated),
             "doubled": len(self.verdict.doubled),
+            "unseen": len(self.verdict.unseen),
             "faults_survived": f"{sum(self.survived.values())}/{len(self.survived)}",
         }
 
@@ -93,6 +94,7 @@ def conclude(stage: Stage, happened: Sequence[Happened], sampler: Sampler) -> Ou
     left = _left_behind(stand, run)
     witness = read_witness({plane.name: plane.layout.audit_log for plane in stand.planes})
     verdict = run.verdict(witness, WrongClocks(happened).slack_ms)
+    verdict.excuse_unseen(stage.clients.removed)
     facts = Facts(
         Watch(stand.databases.primary.address), Told(stage.clients.asked), stage.clients.submissions, _proofs(stand)
     )

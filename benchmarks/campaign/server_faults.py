@@ -161,6 +161,7 @@ def delete_job(stage: Stage, planned: Planned) -> None:
     if not tag or is_probe(tag):  # a job that shows whether a fault was survived has to succeed
         raise NothingToBreak
     stage.clients.may_end(job_id, "failed")
+    stage.clients.may_lack_pods(job_id)
     with client(stage.stand.plane(planned.target)) as http:
         path = f"/apis/batch/v1/namespaces/{meta['namespace']}/jobs/{meta['name']}"
         http.delete(path, params={"propagationPolicy": "Background"}).raise_for_status()
