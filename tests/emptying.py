@@ -57,6 +57,17 @@ def needs_new_session(*_: Any) -> bool:
     return False
 
 
+def end_other_sessions() -> None:
+    """Ends the sessions of threads that outlive their tests, such as a page that is still being read: the database of the
+    tests is dropped next.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
 @retried  # a page that a closed window had asked for may still be read
 def empty_tables(*_: Any) -> None:
     """Leaves no row that a test can have written. Waits for all transactions that still use a table, as TRUNCATE does."""

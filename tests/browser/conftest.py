@@ -11,6 +11,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from devtools.browser import locate
 from tests.builders import bind, make_cluster, make_flavor, make_limit, make_node, make_user
+from tests.emptying import end_other_sessions
 
 # Playwright keeps an event loop in this thread; Django would refuse queries here although nothing runs at the same time.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
@@ -133,11 +134,13 @@ class KeptWindow:
 
 
 @pytest.fixture(scope="session")
-def kept_window(browser, live_server, django_db_setup):
+def kept_window(browser, live_server, django_db_setup, django_db_blocker):
     """It closes before the tests' database is dropped: the server has a session for each connection that is open."""
     kept = KeptWindow(browser, live_server.url)
     yield kept
     kept.close()
+    with django_db_blocker.unblock():
+        end_other_sessions()
 
 
 @pytest.hookimpl(wrapper=True)

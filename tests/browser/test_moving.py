@@ -9,6 +9,7 @@ from tenancy.queries import actor_for
 from tests.builders import make_tenant
 from tests.live import simulated_cluster
 from tests.live_fixtures import home as home  # clusters keep their state there
+from tests.live_fixtures import kept_pools as kept_pools
 from tests.rooms.federation.test_migration import checkpoint, started
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
