@@ -5,7 +5,7 @@ import pytest
 from clusters.drivers import connections
 from foundation.threads import Pools, close_kept_threads, use_pools
 from tests.builders import actor_for, bind, make_tenant, make_user
-from tests.emptying import end_other_sessions
+from tests.emptying import outlast_other_sessions
 from tests.kept_threads import KeptPools
 from tests.live import simulated_cluster
 
@@ -18,7 +18,7 @@ def kept_pools(django_db_setup, django_db_blocker):
     pools.end()
     close_kept_threads()
     with django_db_blocker.unblock():
-        end_other_sessions()
+        outlast_other_sessions()
 
 
 @pytest.fixture

@@ -174,7 +174,9 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
        phase = excluded.phase,
        reason = excluded.reason,
        disruption = coalesce(nullif(excluded.disruption, ''), pod.disruption),
-       started_at = coalesce(pod.started_at, CASE WHEN pod.is_gone THEN least(excluded.started_at, pod.observed_at)
+       -- least() ignores nulls: it would begin a run that never began.
+       started_at = coalesce(pod.started_at, CASE WHEN pod.is_gone AND excluded.started_at IS NOT NULL
+                                                  THEN least(excluded.started_at, pod.observed_at)
                                                   ELSE excluded.started_at END),
        finished_at = CASE WHEN excluded.finished_at IS NULL THEN NULL
                           WHEN pod.is_gone THEN greatest(least(excluded.finished_at, pod.observed_at), pod.started_at)

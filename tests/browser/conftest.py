@@ -11,7 +11,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from devtools.browser import locate
 from tests.builders import bind, make_cluster, make_flavor, make_limit, make_node, make_user
-from tests.emptying import end_other_sessions
+from tests.emptying import outlast_other_sessions
 
 # Playwright keeps an event loop in this thread; Django would refuse queries here although nothing runs at the same time.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
@@ -140,7 +140,7 @@ def kept_window(browser, live_server, django_db_setup, django_db_blocker):
     yield kept
     kept.close()
     with django_db_blocker.unblock():
-        end_other_sessions()
+        outlast_other_sessions()
 
 
 @pytest.hookimpl(wrapper=True)

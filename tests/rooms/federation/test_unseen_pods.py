@@ -62,6 +62,19 @@ def test_a_pod_that_was_seen_waiting_and_vanished_from_a_list_is_billed_as_its_j
     assert metered(attempt) == pytest.approx(2 * 5 / 60, abs=0.002)
 
 
+def test_the_late_end_of_a_pod_that_never_began_and_is_gone_begins_no_run(members):
+    """It was evicted while it waited. Clusters report times in whole seconds, so its end may precede our last sight of it."""
+    attempt = held(make_attempt())
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    waiting = pod_of(attempt, phase="Pending", started_at=None)
+    report(attempt.cluster, waiting, gone_pods=[waiting.uid])
+    ended = replace(waiting, phase="Failed", finished_at=now() - timedelta(seconds=1))
+    report(attempt.cluster, ended, gone_pods=[waiting.uid])
+    pod = PodRun.objects.get()
+    assert (pod.started_at, pod.finished_at is not None) == (None, True)
+    assert not JobEvent.objects.filter(kind="unmetered").exists()
+
+
 def test_a_pod_that_was_deleted_before_our_eyes_without_having_begun_is_not_billed(members):
     attempt = held(make_attempt())
     members[attempt.cluster_id] = Member(attempt.cluster.identity)

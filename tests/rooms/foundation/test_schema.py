@@ -31,7 +31,7 @@ def test_every_operation_says_what_a_refusal_looks_like(schema):
         assert content["application/problem+json"]["schema"]["$ref"].endswith("/Problem"), name
 
 
-ONLY_ASK = {"POST /api/v1/quotes", "POST /api/v1/tree/plan"}
+ONLY_ASK = {"POST /api/v1/jobs/{job_id}/migrate/preview", "POST /api/v1/quotes", "POST /api/v1/tree/plan"}
 
 
 def test_every_post_that_changes_something_takes_an_idempotency_key(schema):
