@@ -5,7 +5,6 @@ their indexes. Django's own rows, of content types and permissions, are the same
 of being written again for each test.
 """
 
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,22 +55,6 @@ def needs_new_session(*_: Any) -> bool:
     session.execute(CLEAN, prepare=False)
     connection.ensure_timezone()
     return False
-
-
-OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-MOST_WAITS = 300
-
-
-def outlast_other_sessions() -> None:
-    """Waits for threads that outlive their tests, such as one that still reads a page: the tests' database is dropped next.
-    An idle thread ends after 20 s.
-    """
-    with connection.cursor() as cursor:
-        for _ in range(MOST_WAITS):
-            cursor.execute(OTHERS)
-            if cursor.fetchone()[0] == 0:
-                return
-            time.sleep(0.1)
 
 
 @retried  # a page that a closed window had asked for may still be read

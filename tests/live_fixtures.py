@@ -5,20 +5,17 @@ import pytest
 from clusters.drivers import connections
 from foundation.threads import Pools, close_kept_threads, use_pools
 from tests.builders import actor_for, bind, make_tenant, make_user
-from tests.emptying import outlast_other_sessions
 from tests.kept_threads import KeptPools
 from tests.live import simulated_cluster
 
 
 @pytest.fixture(scope="session")
-def kept_pools(django_db_setup, django_db_blocker):
+def kept_pools(django_db_setup):
     """They end before the tests' database is dropped."""
     pools = KeptPools()
     yield pools
     pools.end()
     close_kept_threads()
-    with django_db_blocker.unblock():
-        outlast_other_sessions()
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ import secrets
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.test import Client
 from playwright.sync_api import sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
 from devtools.browser import locate
 from tests.builders import bind, make_cluster, make_flavor, make_limit, make_node, make_user
-from tests.emptying import outlast_other_sessions
 
 # Playwright keeps an event loop in this thread; Django would refuse queries here although nothing runs at the same time.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
@@ -135,12 +135,14 @@ class KeptWindow:
 
 @pytest.fixture(scope="session")
 def kept_window(browser, live_server, django_db_setup, django_db_blocker):
-    """It closes before the tests' database is dropped: the server has a session for each connection that is open."""
+    """It closes before the tests' database is dropped: the server has a session for each connection that is open. So has
+    this thread, and another one when the browser's event loop does not run any more.
+    """
     kept = KeptWindow(browser, live_server.url)
     yield kept
     kept.close()
     with django_db_blocker.unblock():
-        outlast_other_sessions()
+        connection.close()
 
 
 @pytest.hookimpl(wrapper=True)
