@@ -174,7 +174,6 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
        phase = excluded.phase,
        reason = excluded.reason,
        disruption = coalesce(nullif(excluded.disruption, ''), pod.disruption),
-       -- least() ignores nulls: it would begin a run that never began.
        started_at = coalesce(pod.started_at, CASE WHEN pod.is_gone AND excluded.started_at IS NOT NULL
                                                   THEN least(excluded.started_at, pod.observed_at)
                                                   ELSE excluded.started_at END),
@@ -195,6 +194,7 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
        (excluded.phase, excluded.node, excluded.reason, excluded.disruption, excluded.started_at, excluded.finished_at)
 RETURNING pod.attempt_id, pod.uid, pod.started_at IS NOT NULL
 """
+"""`least` ignores nulls: alone, it would begin the run of a pod that never began."""
 
 
 def _record_pods(

@@ -336,6 +336,12 @@ def test_init_containers_come_first_sidecars_stay_and_probes_decide(http):
     assert broken["containerStatuses"][0]["state"]["waiting"]["reason"] == "PodInitializing"
 
 
+def close_pretending_node(http):
+    """What the scheduler places then runs."""
+    merge = {"headers": {"Content-Type": "application/merge-patch+json"}}
+    http.patch("/api/v1/nodes/pretend", json={"spec": {"unschedulable": True}}, **merge).raise_for_status()
+
+
 def job_of(whose, *, beside):
     stored = stored_spec(pod={"cpu": "100m", "memory": "64Mi", "command": ["sh", "-c", "sleep 1"], **beside})
     return render_job(stored, 0, whose, Devices())
@@ -373,7 +379,8 @@ def step(script):
     return {"image": "python", "command": ["sh", "-c", script]}
 
 
-def test_a_rendered_init_step_that_fails_is_named_and_its_log_is_read(plane):
+def test_a_rendered_init_step_that_fails_is_named_and_its_log_is_read(plane, http):
+    close_pretending_node(http)
     whose = Identity(INSTALL, uuid4(), "acme", new_id(), new_id(), 1, "0" * 32)
     steps = [step("echo ready > /scratch/data"), step("cat /scratch/data; exit 3"), step("echo never")]
     sidecar = {"name": "beside", **step("sleep 3600"), "cpu": "50m", "memory": "32Mi"}
@@ -387,7 +394,8 @@ def test_a_rendered_init_step_that_fails_is_named_and_its_log_is_read(plane):
     assert parse(found.requests["memory"]) == parse("96Mi")
 
 
-def test_a_rendered_sidecar_ends_with_its_program(plane):
+def test_a_rendered_sidecar_ends_with_its_program(plane, http):
+    close_pretending_node(http)
     whose = Identity(INSTALL, uuid4(), "acme", new_id(), new_id(), 1, "0" * 32)
     sidecar = {"name": "beside", **step("trap 'echo over; exit 0' TERM; echo up; while :; do sleep 0.1; done")}
     made = job_of(whose, beside={"sidecars": [{**sidecar, "cpu": "50m", "memory": "32Mi"}]})
@@ -419,8 +427,7 @@ def test_an_end_while_the_api_server_hangs_is_reported_when_it_answers_again(htt
     ],
 )
 def test_the_driver_sees_on_nodes_that_run_what_it_sees_on_others(promise, world, plane, http):
-    cordon = {"headers": {"Content-Type": "application/merge-patch+json"}}
-    http.patch("/api/v1/nodes/pretend", json={"spec": {"unschedulable": True}}, **cordon).raise_for_status()
+    close_pretending_node(http)
     promise(world)
 
 
