@@ -94,11 +94,6 @@ class Witness:
         )
 
 
-NOT_REPORTED = ", which the gateway does not report"
-NOT_BILLED = ", billed 0 GPU-ms"
-UUID_LENGTH = 36
-
-
 @dataclass(slots=True)
 class Verdict:
     """The errors, as sentences; empty lists mean that the gateway reported correctly and kept its guarantees."""
@@ -116,13 +111,8 @@ class Verdict:
 
     unseen: list[str] = field(default_factory=list)
     """Not errors: what ran and was removed by others before the gateway could look."""
-
-    def excuse_unseen(self, removed: Collection[str]) -> None:
-        """Of these jobs others removed an object: a pod that the gateway neither reports nor bills left no trace with it."""
-        for kind, words in ((self.misplaced, NOT_REPORTED), (self.misbilled, NOT_BILLED)):
-            excused = [one for one in kind if one[:UUID_LENGTH] in removed and one.endswith(words)]
-            self.unseen += excused
-            kind[:] = [one for one in kind if one not in excused]
+    removed: Collection[str] = ()
+    """Jobs of which others removed an object. A pod of them that the gateway neither reports nor bills left no trace with it."""
 
     @property
     def is_clean(self) -> bool:
@@ -202,9 +192,14 @@ def _instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def judge(acked: Iterable[str], told: Mapping[str, Mapping[str, Any]], witness: Witness) -> Verdict:
+def judge(
+    acked: Iterable[str],
+    told: Mapping[str, Mapping[str, Any]],
+    witness: Witness,
+    removed: Collection[str] = (),
+) -> Verdict:
     """`acked`: job ids that were accepted; `told`: each job as the gateway shows it, with `attempts` as a list."""
-    verdict = Verdict()
+    verdict = Verdict(removed=removed)
     pods_of = witness.pods_of()
     for job_id in acked:
         job = told.get(job_id)
@@ -238,9 +233,10 @@ def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod]
         for o in attempt["objects"]
         if attempt["started_at"]
     }
+    unreported = verdict.unseen if job["id"] in verdict.removed else verdict.misplaced
     for pod in ran:
         if (pod.cluster, pod.object_uid) not in claimed:
-            verdict.misplaced.append(f"{name}: pod {pod.uid} ran on {pod.cluster}{NOT_REPORTED}")
+            unreported.append(f"{name}: pod {pod.uid} ran on {pod.cluster}, which the gateway does not report")
 
 
 def _may_follow(
@@ -297,7 +293,8 @@ def judge_usage(
             slack = sum(slack_ms(pod) * pod.gpus for pod in pods)
             is_beside_a_wrong_clock = least - slack <= billed <= ran + slack
             is_fair = is_beside_a_wrong_clock or (least - slack <= billed <= most + slack and is_estimated(job_id))
-            sentences = verdict.estimated if is_fair else verdict.misbilled
+            is_unseen = billed == 0 and job_id in verdict.removed
+            sentences = verdict.unseen if is_unseen else verdict.estimated if is_fair else verdict.misbilled
             sentences.append(f"{job_id}: pods ran {ran} GPU-ms, billed {billed} GPU-ms")
 
 

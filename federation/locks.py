@@ -46,35 +46,28 @@ _TAKE = """
     SELECT nextval('federation_claim_token') AS token
 )
 UPDATE federation_attempt AS attempt
-   SET claim_token = claim.token,
-       claim_expires_at = now() + make_interval(secs => %(seconds)s),
+   SET claim_token = claim.token, claim_expires_at = now() + make_interval(secs => %(seconds)s)
+"""
+_FOR_A_CALL = """,
        tries = attempt.tries + 1,
        sent_at = CASE WHEN attempt.stop_requested_at IS NULL THEN coalesce(attempt.sent_at, now()) ELSE attempt.sent_at END
-  FROM due, claim
- WHERE attempt.id = due.id
-RETURNING attempt.id, attempt.claim_token
 """
-_TAKE_UNASKED = """
-, claim AS MATERIALIZED (
-    SELECT nextval('federation_claim_token') AS token
-)
-UPDATE federation_attempt AS attempt
-   SET claim_token = claim.token, claim_expires_at = now() + make_interval(secs => %(seconds)s)
+_TAKEN = """
   FROM due, claim
  WHERE attempt.id = due.id
 RETURNING attempt.id, attempt.claim_token
 """
 CLAIM_DUE = f"""
-WITH due AS ({_DUE} ORDER BY next_action_at, id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE}
+WITH due AS ({_DUE} ORDER BY next_action_at, id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE}{_FOR_A_CALL}{_TAKEN}
 """
 CLAIM_PROBES = f"""
-WITH due AS ({_DUE} ORDER BY md5(id || %(salt)s) LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE}
+WITH due AS ({_DUE} ORDER BY md5(id || %(salt)s) LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE}{_FOR_A_CALL}{_TAKEN}
 """
 CLAIM_LEFT_WAITING = f"""
 WITH due AS ({_UNCLAIMED}
    AND next_action_at IS NOT NULL AND state = 'reserved' AND stop_requested_at IS NULL
    AND reserved_at < now() - make_interval(secs => %(waited)s)
- ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE_UNASKED}
+ ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE}{_TAKEN}
 """
 
 

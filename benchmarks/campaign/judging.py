@@ -93,8 +93,7 @@ def conclude(stage: Stage, happened: Sequence[Happened], sampler: Sampler) -> Ou
     say("all have ended; judging")
     left = _left_behind(stand, run)
     witness = read_witness({plane.name: plane.layout.audit_log for plane in stand.planes})
-    verdict = run.verdict(witness, WrongClocks(happened).slack_ms)
-    verdict.excuse_unseen(stage.clients.removed)
+    verdict = run.verdict(witness, WrongClocks(happened).slack_ms, stage.clients.removed)
     facts = Facts(
         Watch(stand.databases.primary.address), Told(stage.clients.asked), stage.clients.submissions, _proofs(stand)
     )

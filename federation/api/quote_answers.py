@@ -1,6 +1,7 @@
 """Quotes, capacities and the quota that jobs wait for as the API writes them."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from federation.queries.lent_quota import quota_text, reclaimers_of
@@ -119,11 +120,7 @@ def capacity_json(asked: RoomSeen) -> dict[str, Any]:
 
 
 def _flavor_json(room: FlavorRoom, seen: frozenset[str]) -> dict[str, Any]:
-    takers = reclaimers_of(room.reclaimers, seen)
-
-    def shown(amount: int | None) -> str | None:
-        return None if amount is None else format_amount(room.resource, amount)
-
+    takers, shown = reclaimers_of(room.reclaimers, seen), partial(_shown, room.resource)
     return {
         "flavor": room.flavor,
         "resource": room.resource,
@@ -138,11 +135,7 @@ def _flavor_json(room: FlavorRoom, seen: frozenset[str]) -> dict[str, Any]:
 
 def in_the_way_json(found: QuotaInTheWay) -> dict[str, Any]:
     """A limit that a job waits for, and who holds it."""
-    limit = found.limit
-
-    def shown(amount: int | None) -> str | None:
-        return None if amount is None else format_amount(limit.resource, amount)
-
+    limit, shown = found.limit, partial(_shown, found.limit.resource)
     return {
         "tenant": limit.tenant_path,
         "resource": limit.resource,
@@ -163,3 +156,7 @@ def in_the_way_json(found: QuotaInTheWay) -> dict[str, Any]:
             for one in found.holders
         ],
     }
+
+
+def _shown(resource: str, amount: int | None) -> str | None:
+    return None if amount is None else format_amount(resource, amount)

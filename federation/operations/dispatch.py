@@ -108,7 +108,7 @@ def _leave_alone(cluster_id: UUID, silence: DriverError) -> None:
     if begin_rest(cluster_id) < MOST_SILENT_VISITS:
         return
     while (waited := _claim_left_waiting(cluster_id)).attempt_ids:
-        _record_alone(waited, given_up(waited.attempt_ids, silence))
+        _record_alone(waited, [given_up(id_, silence) for id_ in waited.attempt_ids])
         clusters.operations.record_creates(cluster_id, silence.reason)
 
 

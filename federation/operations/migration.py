@@ -16,6 +16,7 @@ from federation.models import Attempt, Job, Move
 from federation.queries.moves import MovePlan, is_being_moved, movable_job, plan_move, read_move
 from foundation.problems import Conflict
 from foundation.transactions import retried
+from placement.values.decisions import Placement
 from placement.values.quantities import duration_text
 from placement.values.reason_codes import ReasonCode
 from tenancy.operations import record_audit
@@ -43,6 +44,12 @@ def request_migration(actor: Actor, job_id: UUID, body: object) -> Job:
     return _stop(actor, plan, request.reason)
 
 
+def what_follows(place: Placement, lost_seconds: int) -> str:
+    """What a move does, for the job's timeline."""
+    work = f"About {duration_text(lost_seconds)} of work is repeated" if lost_seconds else "No work is repeated"
+    return f"{place.cluster} has room for it now. {work}. It keeps its place in the queue."
+
+
 def may_be_moved(job: Job, attempt: Attempt) -> bool:
     """Whether the locked job still runs there, and is not being stopped."""
     return job.state == JobState.RUNNING and attempt.state == AttemptState.RUNNING and attempt.stop_requested_at is None
@@ -63,8 +70,7 @@ def _stop(actor: Actor, plan: MovePlan, reason: str) -> Job:
             raise Conflict("The job has changed meanwhile and was not moved. Read it again.", code="state_conflict")
         message = f"Moved away from {run.cluster} by {actor.name}"
         why = f" ({reason})" if reason else ""
-        work = f"About {duration_text(lost.seconds)} of work is repeated" if lost.seconds else "No work is repeated"
-        told = f"{message}{why}. {place.cluster} has room for it now. {work}. It keeps its place in the queue."
+        told = f"{message}{why}. {what_follows(place, lost.seconds)}"
         transitions.interrupt([attempt], ReasonCode.MIGRATED, message, told)
         Move.objects.create(
             attempt=attempt,

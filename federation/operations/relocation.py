@@ -27,7 +27,7 @@ from tenancy.operations import record_audit
 from tenancy.queries import SYSTEM
 
 from . import figures, transitions
-from .migration import may_be_moved
+from .migration import may_be_moved, what_follows
 
 MOST_TRIALS = 20
 """The most jobs that one round tries to place elsewhere: each trial costs a part of a scheduling round."""
@@ -108,11 +108,6 @@ def _texts(decision: Relocation, run: RunningJob, place: Placement) -> tuple[str
     costs = (
         f"moving costs it about {duration_text(decision.cost_seconds)}, staying {duration_text(decision.stay_seconds)}"
     )
-    lost = (
-        f"About {duration_text(decision.lost_seconds)} of work is repeated"
-        if decision.lost_seconds
-        else "No work is repeated"
-    )
     today = f"The gateway moves it at most {MOST_MOVES_A_DAY} times a day."
-    told = f"{message}; {costs}. {place.cluster} has room for it now. {lost}. It keeps its place in the queue. {today}"
+    told = f"{message}; {costs}. {what_follows(place, decision.lost_seconds)} {today}"
     return message, told

@@ -4,7 +4,7 @@ Each method of a visit returns one outcome per attempt. Only `begin_all` raises,
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
@@ -96,17 +96,13 @@ def _silence_in(outcomes: Sequence[Outcome]) -> DriverError | None:
     return silent[0] if silent and len(silent) == len(outcomes) else None
 
 
-def given_up(attempt_ids: Collection[UUID], error: DriverError) -> list[Outcome]:
-    """The outcomes of creations that are given up without a call."""
-    return [_given_up(id_, error) for id_ in attempt_ids]
-
-
 def _unless_given_up(attempt: ClaimedAttempt, outcome: Outcome) -> Outcome:
     if not isinstance(outcome, Failed):
         return outcome
     most = MOST_TIMES_THROTTLED if isinstance(outcome.error, Throttled) else MOST_TIMES_FAILED
-    return outcome if attempt.tries < most else _given_up(attempt.id, outcome.error)
+    return outcome if attempt.tries < most else given_up(attempt.id, outcome.error)
 
 
-def _given_up(attempt_id: UUID, error: DriverError) -> Stopped:
+def given_up(attempt_id: UUID, error: DriverError) -> Stopped:
+    """The outcome of a creation that is not tried any more."""
     return Stopped(attempt_id, AttemptState.ABANDONED, ReasonCode.CREATE_FAILED, error.reason)

@@ -151,7 +151,7 @@ def _without_place(job: Job, run: RunningJob, quote: MoveQuote, named: tuple[UUI
     message = nearest_message(open_ones) if is_about_clusters else quote.outcome.message
     which = "none of the clusters that you named" if named else "no other cluster"
     refusal = Conflict(
-        f"The job was not stopped, because {which} would take it now: {message}.", code="no_place_to_move"
+        f"The job stays where it is, because {which} would take it now: {message}.", code="no_place_to_move"
     )
     lost = lost_work(run, quote, run.lost_seconds(quote.at))
     return MovePlan(job, run, quote, None, lost, named, refusal, asked)
@@ -183,7 +183,7 @@ def _cannot_resume(job: Job, place: Placement) -> Conflict:
     has_any = Checkpoint.objects.filter(attempt__job=job).exists()
     what = f"none that can be resumed on {flavor}" if has_any else "no checkpoint"
     return Conflict(
-        f"The job was not stopped: it has reported {what}, so it would start again on {place.cluster} from its beginning. "
+        f"The job stays where it is: it has reported {what}, so it would start again on {place.cluster} from its beginning. "
         "Send lose_work: true to accept that.",
         code="cannot_resume",
     )

@@ -231,23 +231,6 @@ def test_the_p99_of_cycles_is_that_of_the_time_between_two_readings():
     assert p99_between(before, {0.1: 5.0, 1.0: 5.0, inf: 5.0}) is None
 
 
-def test_only_what_others_removed_unseen_is_excused():
-    removed, other = "0" * 36, "1" * 36
-    reported = "(train, failed): pod x ran on north"
-    verdict = Verdict(
-        misplaced=[f"{one} {reported}, which the gateway does not report" for one in (removed, other)],
-        misbilled=[
-            f"{removed}: pods ran 1000 GPU-ms, billed 0 GPU-ms",
-            f"{removed}: pods ran 1000 GPU-ms, billed 700 GPU-ms",
-            f"{other}: pods ran 1000 GPU-ms, billed 0 GPU-ms",
-        ],
-    )
-    verdict.excuse_unseen({removed})
-    assert [one[:1] for one in verdict.misplaced] == ["1"]
-    assert [one[:1] for one in verdict.misbilled] == ["0", "1"]
-    assert len(verdict.unseen) == 2
-
-
 def test_every_kind_of_finding_is_told_and_counted():
     one = judge_slopes(series(lambda second: second), BOUNDS, 120)
     verdict = Verdict(["l"], ["r"], ["p"], ["b"], ["e"], ["d"])

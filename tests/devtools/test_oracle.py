@@ -115,3 +115,22 @@ def test_an_estimate_may_be_too_high_within_bounds_where_it_is_called_one(
     judge_usage(verdict, {JOB: billed}, witness_of(one), lambda _: is_called_estimate)
     assert verdict.is_clean == is_clean
     assert bool(verdict.estimated) == is_clean
+
+
+@pytest.mark.parametrize(
+    ("removed", "billed", "misplaced", "misbilled", "unseen"),
+    [({JOB}, 0, 0, 0, 2), ({JOB}, 700, 0, 1, 1), ({"another"}, 0, 1, 1, 0), ((), 0, 1, 1, 0)],
+    ids=["unseen", "seen, and billed wrongly", "of another job", "of none"],
+)
+def test_only_what_others_removed_unseen_is_no_error(removed, billed, misplaced, misbilled, unseen):
+    told = {"id": JOB, "name": "job", "state": "failed", "attempts": [], "spec": {"retries": {}}}
+    one = pod("first", 0, 10)
+    one.first_finished_at = one.finished_at
+    witness = witness_of(one)
+    verdict = judge([JOB], {JOB: told}, witness, removed)
+    judge_usage(verdict, {JOB: billed}, witness)
+    assert [len(each) for each in (verdict.misplaced, verdict.misbilled, verdict.unseen)] == [
+        misplaced,
+        misbilled,
+        unseen,
+    ]

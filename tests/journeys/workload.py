@@ -1,7 +1,7 @@
 """Jobs of every kind for whole-gateway tests, and what each must come to."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,11 +165,13 @@ class Run:
             shown["attempts"] = list(self.gateway.items(f"/jobs/{job_id}/attempts"))
         return jobs
 
-    def verdict(self, witness: Witness, slack_ms: Callable[[SeenPod], int] = lambda _: 0) -> Verdict:
+    def verdict(
+        self, witness: Witness, slack_ms: Callable[[SeenPod], int] = lambda _: 0, removed: Collection[str] = ()
+    ) -> Verdict:
         """The oracle's judgement of this run, usage included. Jobs of earlier runs are left out, unknown ones are not."""
         others = {item["id"] for item in self.gateway.items("/jobs")} - self.acked.keys()
         witness = witness.without(others)
-        verdict = judge(self.acked, self.told(), witness)
+        verdict = judge(self.acked, self.told(), witness, removed)
         report = self.gateway.get("/usage", group_by="job", **{"from": "2026-01-01", "to": "2030-01-01"})
         billed = {row["job"]: row["gpu_milliseconds"] for row in _rows(report)}
         judge_usage(verdict, billed, witness, self._is_estimated, slack_ms)

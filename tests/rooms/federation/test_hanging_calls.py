@@ -12,7 +12,6 @@ from federation.locks import claim_left_waiting
 from federation.models import Attempt, ClusterUpkeep
 from federation.operations import visits
 from federation.operations.dispatch import BATCH, MOST_SILENT_VISITS, PATIENCE_SECONDS, PROBES, ROUNDS
-from federation.operations.outcomes import Stopped
 from federation.operations.rests import FORGET_SECONDS, REST_SECONDS
 from federation.operations.visits import MOST_TIMES_FAILED
 from federation.queries.due_clusters import due_clusters
@@ -151,7 +150,7 @@ def test_only_a_creation_that_waited_is_given_up_without_a_call(cluster, submitt
     Attempt.objects.filter(id=committed.id).update(state="starting", starting_at=now())
     claim = claim_left_waiting(cluster.id, PATIENCE_SECONDS, BATCH)
     assert claim.attempt_ids == (waited.id,)
-    assert {type(one) for one in visits.given_up(claim.attempt_ids, Ambiguous("silence"))} == {Stopped}
+    assert visits.given_up(waited.id, Ambiguous("silence")).reason == "create_failed"
 
 
 def test_a_slow_cluster_that_hangs_on_releases_gets_a_few_of_them(cluster, submitter, monkeypatch):

@@ -163,7 +163,7 @@ def test_a_job_that_waits_for_quota_says_who_holds_it(client):
     browser = Client()
     browser.force_login(user)
     page = browser.get(reverse("job", args=[job.id])).content.decode()
-    assert "Who holds gpu of acme" in page
+    assert "Who holds the gpu quota of acme" in page
     assert "acme/b" in page
     browser.force_login(stranger)
     hidden = browser.get(reverse("job", args=[job.id])).content.decode()
