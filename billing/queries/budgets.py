@@ -119,6 +119,8 @@ def states_between(budgets: Iterable[Budget], start: datetime, until: datetime) 
 
 
 def _states(wanted: Sequence[tuple[Budget, Span]]) -> list[PeriodState]:
+    if not wanted:
+        return []
     rows = {
         (row.budget_id, row.starts_at): row
         for row in BudgetPeriod.objects.filter(budget_id__any_of=[budget.id for budget, _ in wanted])
@@ -143,6 +145,8 @@ def _state(budget: Budget, span: Span, row: BudgetPeriod | None, granted: Mappin
 
 def granted_now(period_ids: Collection[int]) -> dict[int, Decimal]:
     """What approved overrides that have not expired add to these periods."""
+    if not period_ids:
+        return {}
     rows = BudgetOverride.objects.filter(
         period_id__any_of=list(period_ids), approved_at__isnull=False, expires_at__gt=Now()
     )

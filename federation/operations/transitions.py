@@ -90,49 +90,53 @@ def mark_created(token: int, uids: Mapping[UUID, Mapping[int, str]]) -> None:
     advance(ours, ATTEMPT_LIFECYCLE, AttemptState.CREATED, created_at=Now())
 
 
-COMMIT_TO_START = """
-WITH moved AS (
-    UPDATE federation_attempt AS attempt SET state = %(starting)s, starting_at = now()
-     WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL AND state = %(created)s
+_MOVED = """wanted AS MATERIALIZED (SELECT unnest(%(ids)s::uuid[]) AS id), moved AS (
+    UPDATE federation_attempt AS attempt SET state = 'starting', starting_at = now()
+     WHERE id IN (SELECT id FROM wanted) AND claim_token = %(token)s AND stop_requested_at IS NULL AND state = 'created'
        AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
-       -- The function costs more than the first part, and few clusters have windows.
-       AND (NOT EXISTS (SELECT FROM clusters_maintenancewindow AS planned
-                         WHERE planned.cluster_id = attempt.cluster_id AND cancelled_at IS NULL AND ends_at > now())
-            OR NOT EXISTS (SELECT FROM federation_windows_met(attempt.id, now(), %(stopping)s)))
+"""
+_READY = """
     RETURNING id
 ), ready AS (
     SELECT id FROM moved
      UNION ALL
     SELECT id FROM federation_attempt
-     WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL
-       AND state IN (%(starting)s, %(running)s) AND released_at IS NULL
+     WHERE id IN (SELECT id FROM wanted) AND claim_token = %(token)s AND stop_requested_at IS NULL
+       AND state IN ('starting', 'running') AND released_at IS NULL
 )
 SELECT object.attempt_id, object.id, object.uid
   FROM federation_remoteobject AS object JOIN ready ON ready.id = object.attempt_id
 """
+COMMIT_TO_START = f"""
+WITH {_MOVED}
+       AND NOT EXISTS (SELECT FROM clusters_maintenancewindow AS planned
+                        WHERE planned.cluster_id = attempt.cluster_id AND cancelled_at IS NULL AND ends_at > now())
+{_READY}"""
+COMMIT_BESIDE_WINDOWS = f"""
+WITH {_MOVED}
+       AND NOT EXISTS (SELECT FROM federation_windows_met(attempt.id, now(), %(stopping)s))
+{_READY}"""
+"""Separate, because few clusters have windows, and planning the function costs more than the rest of the statement."""
 
 
 def commit_to_start(token: int, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[int, str]]:
     """`created` → `starting`: uids by attempt and object of the attempts that may be released now.
 
     This commits the gateway to run them, unless a stop was requested, or they could run into a maintenance window: those
-    are recalled (`operations.maintenance`). Attempts already `starting` come from a worker
-    that died, or from a cluster that released only some of their objects, whose pods may already run (`running`). They are
-    released again, which is harmless. One that was `unknown` keeps the time of its first commitment.
+    are recalled (`operations.maintenance`). Attempts already `starting` come from a worker that died, or from a cluster that
+    released only some of their objects, whose pods may already run (`running`). They are released again, which is harmless.
+    One that was `unknown` keeps the time of its first commitment.
     """
-    asked: dict[str, Any] = {
-        "starting": AttemptState.STARTING.value,
-        "running": AttemptState.RUNNING.value,
-        "created": AttemptState.CREATED.value,
-        "ids": list(attempt_ids),
-        "token": token,
-        "stopping": STOPPING.total_seconds(),
-    }
-    found: dict[UUID, dict[int, str]] = {}
     with connection.cursor() as cursor:
-        cursor.execute(COMMIT_TO_START, asked)
-        for attempt_id, object_id, uid in cursor.fetchall():
-            found.setdefault(attempt_id, {})[object_id] = uid
+        cursor.execute(COMMIT_TO_START, {"ids": list(attempt_ids), "token": token})
+        rows = cursor.fetchall()
+        if left := set(attempt_ids).difference(row[0] for row in rows):
+            asked: dict[str, Any] = {"ids": sorted(left), "token": token, "stopping": STOPPING.total_seconds()}
+            cursor.execute(COMMIT_BESIDE_WINDOWS, asked)
+            rows += cursor.fetchall()
+    found: dict[UUID, dict[int, str]] = {}
+    for attempt_id, object_id, uid in rows:
+        found.setdefault(attempt_id, {})[object_id] = uid
     return found
 
 

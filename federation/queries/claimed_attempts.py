@@ -12,18 +12,14 @@ from django.conf import settings
 from django.db import connection
 from msgspec import json
 
-from clusters.queries import avoided_names
 from federation.engine.intake.gpu_needs import gpu_needs_of
 from federation.engine.intake.init_and_sidecars import with_secrets
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
 from federation.engine.objects.gpu_needs import ANY_NODE, NodeNeeds, enforced
-from federation.queries.avoided_nodes import avoided_nodes
-from federation.queries.reservations import load_reservations
-from federation.queries.windows import load_windows
-from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
+from federation.queries.claimed_bounds import MAY_BE_BOUNDED, Stay, bounds_of_stays
+from placement.values.advance import Bounds
 from placement.values.gpu_needs import GpuNeeds
-from placement.values.maintenance import nodes_closed
 from placement.values.reason_codes import ReasonCode
 
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
@@ -206,19 +202,20 @@ def reports_url(attempt_id: UUID) -> str:
     return f"{settings.PUBLIC_URL}/api/v1/attempts/{attempt_id}/reports" if settings.PUBLIC_URL else ""
 
 
-_ATTEMPTS = """
+_ATTEMPTS = f"""
 SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
        attempt.sent_at IS NOT NULL, attempt.stop_requested_at IS NOT NULL, attempt.stop_reason, attempt.stop_message,
        cluster.id, cluster.name, cluster.identity, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
-       attempt.released_at IS NOT NULL, cluster.reasons @> '[{"code": "creates_fail"}]',
-       cluster.reasons @> '[{"code": "services_closed"}]', statement_timestamp(),
+       attempt.released_at IS NOT NULL, cluster.reasons @> '[{{"code": "creates_fail"}}]',
+       cluster.reasons @> '[{{"code": "services_closed"}}]', statement_timestamp(),
        (SELECT count(*) FROM federation_attempt AS earlier
          WHERE earlier.job_id = attempt.job_id AND earlier.number < attempt.number AND earlier.starting_at IS NOT NULL),
        (SELECT checkpoint.reference
           FROM federation_attempt AS earlier JOIN federation_checkpoint AS checkpoint ON checkpoint.attempt_id = earlier.id
          WHERE earlier.job_id = attempt.job_id AND earlier.number < attempt.number
            AND (checkpoint.flavors = '[]' OR checkpoint.flavors @> to_jsonb(attempt.flavor))
-         ORDER BY earlier.number DESC, checkpoint.sequence DESC LIMIT 1)
+         ORDER BY earlier.number DESC, checkpoint.sequence DESC LIMIT 1),
+       {MAY_BE_BOUNDED}
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
   JOIN federation_job AS job ON job.id = attempt.job_id
@@ -262,6 +259,7 @@ class _AttemptRow(NamedTuple):
     now: datetime
     earlier_runs: int
     checkpoint: str | None
+    may_be_bounded: bool
 
 
 class _ObjectRow(NamedTuple):
@@ -291,30 +289,29 @@ def spec_hash_of(spec: str) -> str:
 
 
 def claimed_attempts(attempt_ids: Collection[UUID]) -> list[ClaimedAttempt]:
-    """The claimed attempts, with their objects and how to render them. Six queries."""
+    """The claimed attempts, with their objects and how to render them. Two queries, or six if nodes may be kept from
+    some of them.
+    """
     ids = list(attempt_ids)
     objects: dict[UUID, list[_ObjectRow]] = defaultdict(list)
     for row in map(_ObjectRow._make, _rows(_OBJECTS, [ids])):
         objects[row.attempt_id].append(row)
     rows = [_AttemptRow._make(row) for row in _rows(_ATTEMPTS, [ids])]
-    if not rows:
-        return []
-    reservations, windows = load_reservations(rows[0].now), load_windows(rows[0].now)
-    avoided, by_job = avoided_names(), avoided_nodes(rows[0].now, [row.job_id for row in rows])
-    claimed = [_claimed(row, objects[row.id], reservations) for row in rows]
-    found = []
-    for one, its in zip(claimed, rows, strict=True):
-        closed = nodes_closed(windows, its.cluster_id, one.spec["deadline_seconds"], its.now)
-        found.append(replace(one, bounds=one.bounds.without(closed).without(_avoided(its, avoided, by_job))))
-    return found
+    specs = [json.decode(row.spec) for row in rows]
+    bounds = bounds_of_stays([_stay(row, spec) for row, spec in zip(rows, specs, strict=True)])
+    return [_claimed(row, spec, objects[row.id], its) for row, spec, its in zip(rows, specs, bounds, strict=True)]
 
 
-def _avoided(
-    row: _AttemptRow, by_cluster: Mapping[UUID, frozenset[str]], by_job: Mapping[UUID, Sequence[tuple[UUID, str]]]
-) -> set[str]:
-    """The nodes of its cluster that all jobs, or only its own, avoid."""
-    own = {node for cluster_id, node in by_job.get(row.job_id, ()) if cluster_id == row.cluster_id}
-    return own.union(by_cluster.get(row.cluster_id, ()))
+def _stay(row: _AttemptRow, spec: Mapping[str, Any]) -> Stay:
+    return Stay(
+        job_id=row.job_id,
+        cluster_id=row.cluster_id,
+        tenant_path=row.tenant_path,
+        reservation=spec["constraints"].get("reservation", ""),
+        deadline_seconds=spec["deadline_seconds"],
+        now=row.now,
+        may_be_bounded=row.may_be_bounded,
+    )
 
 
 def _rows(statement: str, parameters: Any) -> list[tuple[Any, ...]]:
@@ -325,12 +322,9 @@ def _rows(statement: str, parameters: Any) -> list[tuple[Any, ...]]:
 
 
 def _claimed(
-    row: _AttemptRow, objects: Sequence[_ObjectRow], reservations: Sequence[AdvanceReservation]
+    row: _AttemptRow, spec: Mapping[str, Any], objects: Sequence[_ObjectRow], bounds: Bounds
 ) -> ClaimedAttempt:
-    spec, now = json.decode(row.spec), row.now
     needs = gpu_needs_of(spec["constraints"])
-    here = [one for one in reservations if one.cluster_id == row.cluster_id]
-    named, end = spec["constraints"].get("reservation", ""), latest_end(now, spec["deadline_seconds"])
     return ClaimedAttempt(
         id=row.id,
         cluster=row.cluster,
@@ -356,7 +350,7 @@ def _claimed(
         ),
         spec=spec,
         objects=tuple(_object(each, needs) for each in objects),
-        bounds=bounds_of(named, row.tenant_path, end, here, now),
+        bounds=bounds,
         is_released=row.is_released,
         creates_fail=row.creates_fail,
         lacks_services=row.lacks_services,

@@ -50,10 +50,11 @@ RETRY_SECONDS = 30
 
 
 class _Waiting(NamedTuple):
-    """A waiting job, with a digest of all that its request is made from."""
+    """A waiting job, with a digest of all that its request is made from, and whether it had an attempt."""
 
     id: UUID
     digest: int
+    was_tried: bool
 
 
 def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
@@ -61,8 +62,8 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     once.
     """
     waiting = _first(now, depth)
-    ids = [job.id for job in waiting]
-    refusals, avoided = _refusals(now, ids), avoided_nodes(now, ids)
+    tried = [job.id for job in waiting if job.was_tried]
+    refusals, avoided = (_refusals(now, tried), avoided_nodes(now, tried)) if tried else ({}, {})
     requests = [request for request in _requests(waiting) if request is not None]
     queue = with_data(
         [_kept_from(request, refusals.get(request.id, ()), avoided.get(request.id, ())) for request in requests]
@@ -123,15 +124,16 @@ _MAY_START = "job.state = 'queued' AND (job.retry_at IS NULL OR job.retry_at <= 
 _READ = "job.tenant_id, tenant.path, job.shape, job.priority, job.created_at, job.created_by_id, job.spec"
 """All that a request is made from, beside the job's id."""
 FIRST = f"""
-SELECT job.id, hash_record_extended(ROW({_READ}), 0) FROM {_JOBS}
+SELECT job.id, hash_record_extended(ROW({_READ}), 0), job.attempts_made > 0 FROM {_JOBS}
  WHERE {_MAY_START} ORDER BY job.priority DESC, job.id LIMIT %s
 """
 COUNTS = f"""
 SELECT tenant_id, shape, count(*) FROM federation_job AS job WHERE {_MAY_START} GROUP BY tenant_id, shape
 """
 HEADS = f"""
-SELECT head.id, head.digest FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
-       LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest FROM {_JOBS}
+SELECT head.id, head.digest, head.was_tried FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
+       LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest,
+                      job.attempts_made > 0 AS was_tried FROM {_JOBS}
                  WHERE {_MAY_START} AND job.tenant_id = wanted.tenant_id AND job.shape = wanted.shape
                  ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
  ORDER BY head.priority DESC, head.id
@@ -142,8 +144,9 @@ SELECT tenant_id, shape || ' ' || created_by_id, count(*) FROM federation_job AS
  WHERE {_MAY_START} GROUP BY tenant_id, shape, created_by_id
 """
 HEADS_BY_USER = f"""
-SELECT head.id, head.digest FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
-       LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest FROM {_JOBS}
+SELECT head.id, head.digest, head.was_tried FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
+       LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest,
+                      job.attempts_made > 0 AS was_tried FROM {_JOBS}
                  WHERE {_MAY_START} AND job.tenant_id = wanted.tenant_id AND job.shape = split_part(wanted.shape, ' ', 1)
                    AND job.created_by_id = split_part(wanted.shape, ' ', 2)::uuid
                  ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
@@ -272,7 +275,7 @@ def _avoid_clusters(
     if not braked:
         return
     waiting = set(Cluster.objects.values_list("id", flat=True)) if None in braked else {one for one in braked if one}
-    for job_id in Job.objects.filter(id__any_of=ids, attempts_made__gt=0).values_list("id", flat=True):
+    for job_id in ids:
         for cluster_id in waiting:
             found[job_id][cluster_id] = ClusterRefusal(cluster_id, TOO_MUCH_FAILS, ReasonCode.RETRIES_WAIT)
 

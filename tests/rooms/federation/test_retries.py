@@ -24,7 +24,7 @@ TAKEN = "EvictionByEvictionAPI"
 def make_attempt(objects: int = 1, **spec) -> Attempt:
     job = Job.objects.create(
         tenant=make_tenant("acme/team"), created_by=make_user(), name="job", spec={**make_spec(), **spec}, shape="s",
-        state="running",
+        state="running", attempts_made=1,
     )  # fmt: skip
     at = now() - timedelta(minutes=5)
     attempt = Attempt.objects.create(
