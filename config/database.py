@@ -51,7 +51,7 @@ def read_database_url(url: str, *, prepare: bool) -> dict[str, Any]:
     if not asked.get("dbname") and not asked.get("service"):
         raise ValueError("must name a database: postgresql://user:password@host:port/name")
     options = {**DEFAULTS, **{name: value for name, value in asked.items() if name not in OURS}}
-    if "," in asked.get("host", ""):
+    if "," in asked.get("host", "") + asked.get("hostaddr", ""):
         # Of several hosts, the one that accepts writes: a replica would refuse the first write.
         options.setdefault("target_session_attrs", "read-write")
     # The URL's session parameters come last and so take precedence.

@@ -11,6 +11,7 @@ NOT_READY_SHARE = 4
 """A cluster is degraded if at least one node in this number is not ready."""
 NODES_NAMED = 5
 TOO_LARGE = "too_large"
+TOO_MANY_VANISHED = "too_many_vanished"
 OPEN_STATES = frozenset({"ready", "degraded"})
 """States of a cluster that takes new work."""
 
@@ -73,6 +74,30 @@ def services_findings(refusal: str) -> list[Reason]:
     return [Reason("services_closed", f"Jobs of several pods do not start there, others do: {refusal[:600]}")]
 
 
+def vanished_finding(absent: int, released: int) -> Reason:
+    """The reason against a cluster that lacks so many of the released objects that none of their runs is ended."""
+    told = (
+        f"{absent} of {released} released objects no longer exist (was the control plane restored from a backup?). No job"
+        " was ended. Find out what still runs there, then attest that the rest is gone."
+    )
+    return Reason(TOO_MANY_VANISHED, told)
+
+
+def orphans_finding(orphans: int, listed: int) -> Reason:
+    """The reason against a cluster with so many objects of unknown attempts that none is deleted."""
+    told = f"{orphans} of {listed} objects belong to unknown attempts (was an old backup restored?). None was deleted."
+    return Reason("too_many_orphans", told)
+
+
+def unknown_runs_finding(running: int) -> Reason:
+    """The reason against a cluster where objects of unknown attempts run."""
+    told = (
+        f"{running} objects run for unknown attempts. Was the gateway's database restored? None was deleted. Run"
+        " `manage.py standstill begin` to adopt them."
+    )
+    return Reason("unknown_runs", told)
+
+
 ORIGIN_OF: Mapping[str, str] = MappingProxyType(
     {
         "unreachable": "contact",
@@ -88,6 +113,9 @@ ORIGIN_OF: Mapping[str, str] = MappingProxyType(
         "services_closed": "services",
         "nodes_not_ready": "inventory",
         "implausible_capacity": "inventory",
+        TOO_MANY_VANISHED: "comparison",
+        "too_many_orphans": "comparison",
+        "unknown_runs": "comparison",
     }
 )
 """Each reason's origin: a new report of an origin replaces only the earlier reasons of that origin."""

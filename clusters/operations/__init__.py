@@ -11,6 +11,7 @@ from .control import remove_cluster as remove_cluster
 from .control import uncordon_cluster as uncordon_cluster
 from .control import update_cluster as update_cluster
 from .health import record_auth_failure as record_auth_failure
+from .health import record_comparison as record_comparison
 from .health import record_contact as record_contact
 from .health import record_creates as record_creates
 from .health import record_device_access as record_device_access

@@ -136,6 +136,17 @@ def record_services(cluster_id: UUID, refusal: str) -> bool:
     return record_findings(cluster_id, "services", services_findings(refusal))
 
 
+def record_comparison(cluster_id: UUID, found: Sequence[Reason]) -> bool:
+    """Replaces what the comparison of the cluster's objects with the rows found suspicious, each also one line in the
+    cluster's history in an hour.
+
+    Returns whether its health changed.
+    """
+    for reason in found:
+        record_limited(cluster_id, reason.code, reason.message)
+    return record_findings(cluster_id, "comparison", found)
+
+
 def record_event(cluster_id: UUID, kind: str, message: str) -> None:
     """One line in the cluster's history."""
     told = "".join(letter if letter.isprintable() else " " for letter in message[:2000])

@@ -40,6 +40,8 @@ TEAM_NAMES = tuple(path.rpartition("/")[2] for path in TEAMS)
 SCARCE = (("cpu", 3_000), ("memory", 4 * 2**10), ("gpu:H100-80GB", 6_000), ("gpu", 5_000))
 """Limits that bind some jobs, in base units."""
 NOTE = {"note": "the fire brigade said so"}
+LOOK_SECONDS = 120.0
+"""How often operators look for clusters that wait for their word."""
 
 
 def move_tenant(world: "World") -> None:
@@ -234,6 +236,19 @@ def attest_vanished(world: "World", name: str) -> None:
     )
 
 
+def answer_for_brakes(world: "World") -> None:
+    """Operators look for clusters that lack many released objects, and answer for what is missing, again and again."""
+    for (name,) in world.watch.rows(BRAKED):
+        world.vanished.add(name)
+        attest_vanished(world, name)
+    world.scheduler.after(LOOK_SECONDS, lambda: answer_for_brakes(world))
+
+
+BRAKED = """
+SELECT name FROM clusters_cluster WHERE reasons @> '[{"code": "too_many_vanished"}]' AND removed_at IS NULL ORDER BY name
+"""
+
+
 def heal(world: "World") -> None:
     """What administrators undo so that every job can end."""
     world.wish("removes all policies", _remove_policies)
@@ -243,6 +258,7 @@ def heal(world: "World") -> None:
     world.wish("removes budgets that stop jobs", _end_stops)
     for name in CLUSTERS:
         world.wish(f"opens {name}", lambda name=name: clusters.operations.uncordon_cluster(SYSTEM, cluster_id(name)))  # type: ignore[misc]
+    answer_for_brakes(world)
 
 
 def cluster_id(name: str) -> UUID:

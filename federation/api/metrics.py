@@ -60,6 +60,14 @@ def _gauges(now: Standing) -> Iterator[Metric]:
     for cluster, seconds in sorted(now.observer_lag_seconds.items()):
         lag.add_metric([cluster], seconds)
     yield lag
+    against = GaugeMetricFamily(
+        "switchyard_cluster_findings",
+        "1 while a finding stands against a cluster, by cluster and code.",
+        labels=["cluster", "code"],
+    )
+    for names in sorted(now.cluster_findings):
+        against.add_metric(names, 1)
+    yield against
     age = GaugeMetricFamily("switchyard_routine_age_seconds", "Since a routine last finished.", labels=["routine"])
     for routine, seconds in sorted(now.routine_age_seconds.items()):
         age.add_metric([routine], seconds)

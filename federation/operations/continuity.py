@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Greatest, Now
 
+from clusters.engine.health import TOO_MANY_VANISHED
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
 from federation.engine.stuck import PATIENCE, is_stuck
@@ -31,6 +32,9 @@ from .maintenance import yield_to_maintenance
 NEVER_RELEASED = [AttemptState.RESERVED, AttemptState.CREATED]
 MAY_RUN = [AttemptState.STARTING, AttemptState.RUNNING]
 START_PATIENCE = timedelta(minutes=15)
+LACKS_MANY = Q(cluster__reasons__contains=[{"code": TOO_MANY_VANISHED}])
+"""The cluster lacks so many objects of released attempts that people must first find out what still runs there: it
+confirms that anything is gone, so nothing released is recalled."""
 TRIES_UNTOLD = 3
 """One or two failures of a cluster are not reported."""
 
@@ -96,7 +100,7 @@ def recall_unstarted() -> int:
     released = Attempt.objects.filter(
         state__in=[*NEVER_RELEASED, AttemptState.STARTING], stop_requested_at=None, pods__started_at=None
     )
-    never_ran = released.exclude(pods__started_at__isnull=False)
+    never_ran = released.exclude(pods__started_at__isnull=False).exclude(LACKS_MANY, state=AttemptState.STARTING)
     since = Now() - START_PATIENCE
     # Committed, but not known to be released: the cluster fails to release it, or to confirm it.
     late = never_ran.filter(Q(released_at__lt=since) | Q(released_at=None, starting_at__lt=since))
@@ -134,7 +138,7 @@ def recall_deserted() -> int:
     """
     pods = PodRun.objects.filter(attempt=OuterRef("pk"))
     present = Q(finished_at=None, is_gone=False) | Q(observed_at__gt=Now() - START_PATIENCE)
-    running = Attempt.objects.filter(state=AttemptState.RUNNING, stop_requested_at=None)
+    running = Attempt.objects.filter(state=AttemptState.RUNNING, stop_requested_at=None).exclude(LACKS_MANY)
     deserted = running.filter(Exists(pods.filter(finished_at=None, is_gone=True)), ~Exists(pods.filter(present)))
     return _recall(deserted, ReasonCode.PODS_GONE, "it had no pods for 15 minutes")
 

@@ -18,6 +18,7 @@ import clusters.operations
 import clusters.queries
 from clusters.drivers import ClusterDriver, DriverError, JobSeen
 from clusters.drivers.connections import run
+from clusters.engine.health import Reason, orphans_finding, unknown_runs_finding, vanished_finding
 from clusters.models import Cluster
 from federation.engine.lifecycle import KEPT_ATTEMPTS, AttemptState
 from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, id_in
@@ -25,7 +26,7 @@ from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, Job, RemoteObject
 from federation.queries.attested import Word, word_on_vanished
 from federation.queries.due_clusters import DueCluster
-from federation.queries.standstill import open_standstill
+from federation.queries.standstill import answered_for_at, open_standstill
 from foundation.clock import database_now
 from foundation.host import host
 from foundation.threads import put_session_aside
@@ -38,7 +39,7 @@ from .attestation import end_as_lost
 from .endings import end_attempts
 from .evidence import object_of, require_same_cluster
 from .observation import Observations, record_observations, what_vanished
-from .restoration import take_in
+from .restoration import made_at, take_in
 from .rounds import Brought, Rounds
 from .upkeep import ask_for_reconciliation
 
@@ -142,9 +143,11 @@ def _reconcile(cluster: DueCluster) -> None:
         return
     if news := [job for job in seen if _is_news(job, rows)]:
         record_observations(cluster_id, Observations(jobs=news))
-    _notice_vanished(cluster_id, driver, identity, seen, listed_at)
-    run(_delete_all(driver, _unwanted(cluster_id, seen, rows, listed_at)), timeout_seconds=LIST_SECONDS)
+    vanished = _notice_vanished(cluster_id, driver, identity, seen, listed_at)
+    unwanted, unknown = _unwanted(cluster_id, seen, rows, listed_at)
+    run(_delete_all(driver, unwanted), timeout_seconds=LIST_SECONDS)
     _confirm_removed(cluster_id, seen, listed_at)
+    clusters.operations.record_comparison(cluster_id, [*vanished, *unknown])
 
 
 async def _list(driver: ClusterDriver, identity: str) -> Sequence[JobSeen]:
@@ -177,12 +180,14 @@ def _is_news(job: JobSeen, rows: Mapping[UUID, _Row]) -> bool:
     return row is None or row.finished_at is None or not (job.uid in row.ended or not job.outcome)
 
 
-def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row], at: datetime) -> list[JobSeen]:
-    """The objects to delete: those of ended attempts after their retention, zombies, and orphans (unless suspiciously
-    many).
+def _unwanted(
+    cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row], at: datetime
+) -> tuple[list[JobSeen], list[Reason]]:
+    """The objects to delete: those of ended attempts after their retention, zombies, and orphans that do not run (unless
+    suspiciously many). Also why others are left alone.
     """
     leftovers, orphans = [], []
-    running = _runs_of_a_lost_future(cluster_id, seen, rows)
+    running = _unknown_runs(cluster_id, seen, rows)
     for job in seen:
         row = rows.get(id_in(job.labels, LABEL_ATTEMPT) or UUID(int=0))
         if job.is_terminating:
@@ -193,36 +198,35 @@ def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Ro
             orphans.append(job)
         elif _is_leftover(job, row, at):
             leftovers.append(job)
+    found = [unknown_runs_finding(len(running))] if running else []
     if len(orphans) > max(MOST_ORPHANS, MOST_ORPHANS_SHARE * len(seen)):
-        clusters.operations.record_limited(
-            cluster_id,
-            "too_many_orphans",
-            f"{len(orphans)} of {len(seen)} objects belong to unknown attempts (was an old backup restored?). None was deleted.",
-        )
-        return leftovers
-    return leftovers + orphans
+        return leftovers, [*found, orphans_finding(len(orphans), len(seen))]
+    return leftovers + orphans, found
 
 
-def _runs_of_a_lost_future(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row]) -> set[str]:
-    """Uids of running objects of unknown attempts of known jobs. They exist only if the database lost commits."""
-    strange = {
-        job.uid: job_id
+def _unknown_runs(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row]) -> set[str]:
+    """Uids of running objects of unknown attempts. They exist if the database lost commits, and are left to people.
+
+    Deleted are only those of unknown jobs that an operator has answered for: they were made before dispatch was opened
+    after a standstill in which this cluster was compared.
+    """
+    strange = [
+        job
         for job in seen
-        if not job.suspended
-        and not job.outcome
-        and id_in(job.labels, LABEL_ATTEMPT) not in rows
-        and (job_id := id_in(job.labels, LABEL_JOB))
+        if not (job.suspended or job.outcome or job.is_terminating) and id_in(job.labels, LABEL_ATTEMPT) not in rows
+    ]
+    if not strange:
+        return set()
+    job_ids = {id_ for job in strange if (id_ := id_in(job.labels, LABEL_JOB))}
+    known = set(Job.objects.filter(id__in=job_ids).values_list("id", flat=True))
+    answered_at = answered_for_at(cluster_id)
+    return {
+        job.uid
+        for job in strange
+        if id_in(job.labels, LABEL_JOB) in known
+        or answered_at is None
+        or made_at(id_in(job.labels, LABEL_ATTEMPT) or UUID(int=0), answered_at) >= answered_at
     }
-    known = set(Job.objects.filter(id__in=set(strange.values())).values_list("id", flat=True))
-    lost = {uid for uid, job_id in strange.items() if job_id in known}
-    if lost:
-        clusters.operations.record_limited(
-            cluster_id,
-            "unknown_runs",
-            f"{len(lost)} objects run for unknown attempts of known jobs. Was the gateway's database restored? None was"
-            " deleted. Run `manage.py standstill begin` to adopt them.",
-        )
-    return lost
 
 
 def _is_leftover(job: JobSeen, row: _Row, at: datetime) -> bool:
@@ -251,11 +255,12 @@ async def _delete_all(driver: ClusterDriver, jobs: Sequence[JobSeen]) -> None:
 
 def _notice_vanished(
     cluster_id: UUID, driver: ClusterDriver, identity: str, seen: Sequence[JobSeen], listed_at: datetime
-) -> None:
+) -> list[Reason]:
     """Ends attempts that were released before the list was made, are absent from it, and whose object is confirmed to
     be gone.
 
-    If suspiciously many are absent (a control plane restored from a backup), it ends none without an attestation.
+    If suspiciously many are absent (a control plane restored from a backup), it ends none without an attestation, and
+    returns why. While that stands against the cluster, nothing there is recalled for its missing pods either.
     """
     uids = {job.uid for job in seen}
     released = RemoteObject.objects.filter(
@@ -270,13 +275,7 @@ def _notice_vanished(
     if len(absent) > max(MOST_VANISHED, MOST_VANISHED_SHARE * len(rows)):
         word = word_on_vanished(cluster_id)
         if word is None:
-            clusters.operations.record_event(
-                cluster_id,
-                "too_many_vanished",
-                f"{len(absent)} of {len(rows)} released objects no longer exist (was the control plane restored from a"
-                " backup?). No job was ended. Find out what still runs there, then attest that the rest is gone.",
-            )
-            return
+            return [vanished_finding(len(absent), len(rows))]
         absent = [row for row in absent if row[4] and row[4] < word.at]
     asked = run(_ask(driver, identity, [row[:4] for row in absent]), timeout_seconds=LIST_SECONDS)
     if unlisted := [seen for _, seen in asked if seen is not None]:
@@ -284,6 +283,7 @@ def _notice_vanished(
         record_observations(cluster_id, Observations(jobs=unlisted))
     if gone := {attempt_id for attempt_id, seen in asked if seen is None}:
         _end_vanished(cluster_id, gone, word)
+    return []
 
 
 @retried

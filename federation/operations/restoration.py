@@ -195,7 +195,7 @@ def _take(
     refusal = quotas.operations.take_holds([hold])[attempt_id]
     if refusal is not None and refusal.code != ALREADY_HELD:
         return False
-    made_at = max(_made_at(attempt_id, clock.database_now()), job.created_at)
+    begun_at = max(made_at(attempt_id, clock.database_now()), job.created_at)
     uids = {one.name: one.uid for one in jobs}
     first = serving[request.pod_sets[0].name]
     attempt = {
@@ -206,8 +206,8 @@ def _take(
         "flavor": first.name,
         "namespace": jobs[0].namespace,
         "spec_hash": rendering.spec_hash(job.spec),
-        "reserved_at": made_at,
-        "sent_at": made_at,
+        "reserved_at": begun_at,
+        "sent_at": begun_at,
     }
     objects = [
         {
@@ -236,6 +236,6 @@ def _take(
     return True
 
 
-def _made_at(attempt_id: UUID, now: datetime) -> datetime:
+def made_at(attempt_id: UUID, now: datetime) -> datetime:
     """When an id of ours was made (UUIDv7), now at the latest: a cluster may report any id."""
     return datetime.fromtimestamp(min((attempt_id.int >> 80) / 1000, now.timestamp()), UTC)

@@ -31,6 +31,8 @@ SPARE_SECONDS = 1.0
 MOST_TIMES_FAILED = 8
 MOST_TIMES_THROTTLED = 16
 """For a cluster that asks the gateway to wait, this is about six minutes."""
+MOST_TIMES_NOT_STOPPED = 16
+"""The same for the removal of what was never released."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,10 @@ class Visit:
         if any(isinstance(outcome, Created) for outcome in created):
             self._run(require_same_cluster(self.driver, reserved[0].cluster_identity))
         self.silence = _silence_in([*others, *created])
-        return [*others, *(_unless_given_up(attempt, one) for attempt, one in zip(reserved, created, strict=True))]
+        return [
+            *(_unless_inert(attempt, one) for attempt, one in zip([*stops, *ordered], others, strict=True)),
+            *(_unless_given_up(attempt, one) for attempt, one in zip(reserved, created, strict=True)),
+        ]
 
     def release_all(self, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
         """Unsuspends every object of every attempt. The last calls of a visit."""
@@ -101,6 +106,16 @@ def _unless_given_up(attempt: ClaimedAttempt, outcome: Outcome) -> Outcome:
         return outcome
     most = MOST_TIMES_THROTTLED if isinstance(outcome.error, Throttled) else MOST_TIMES_FAILED
     return outcome if attempt.tries < most else given_up(attempt.id, outcome.error)
+
+
+def _unless_inert(attempt: ClaimedAttempt, outcome: Outcome) -> Outcome:
+    """The end of an attempt that was never released, if its cluster repeatedly fails to remove its objects: they are
+    suspended, and removed when the cluster can be compared (`reconciliation`).
+    """
+    is_inert = attempt.must_stop and attempt.state in (AttemptState.RESERVED, AttemptState.CREATED)
+    if not isinstance(outcome, Failed) or not is_inert or attempt.tries < MOST_TIMES_NOT_STOPPED:
+        return outcome
+    return Stopped(attempt.id, AttemptState.ABANDONED, attempt.stop_reason, attempt.stop_message)
 
 
 def given_up(attempt_id: UUID, error: DriverError) -> Stopped:

@@ -32,6 +32,8 @@ class Standing:
     outbox_messages: int
     outbox_lag_seconds: float
     observer_lag_seconds: Mapping[str, float]
+    cluster_findings: frozenset[tuple[str, str]]
+    """The names of clusters, and the codes of what stands against each."""
     routine_age_seconds: Mapping[str, float]
     retry_brakes: Mapping[str, int]
     """By cluster; the empty name is the brake on all of them."""
@@ -55,7 +57,7 @@ def standing() -> Standing:
         .order_by()
     )
     outbox = OutboxMessage.objects.aggregate(n=Count("*"), oldest=Min("created_at"))
-    seen = Cluster.objects.exclude(last_seen_at=None).values_list("name", "last_seen_at")
+    seen = Cluster.objects.exclude(last_seen_at=None).values_list("name", "last_seen_at", "reasons")
     finished = Routine.objects.exclude(finished_at=None).values_list("name", "finished_at")
     avoided = AvoidedNode.objects.filter(ended_at=None).values("cluster__name").annotate(n=Count("*")).order_by()
     watch = audit_watch()
@@ -65,7 +67,8 @@ def standing() -> Standing:
         **_money(),
         outbox_messages=outbox["n"],
         outbox_lag_seconds=_age(at, outbox["oldest"]),
-        observer_lag_seconds={name: _age(at, last) for name, last in seen},
+        observer_lag_seconds={name: _age(at, last) for name, last, _ in seen},
+        cluster_findings=frozenset((name, reason["code"]) for name, _, reasons in seen for reason in reasons),
         routine_age_seconds={name: _age(at, last) for name, last in finished},
         retry_brakes={brake.cluster: 1 for brake in brakes()},
         avoided_nodes={row["cluster__name"]: row["n"] for row in avoided},

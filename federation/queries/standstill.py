@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Max
 
 from clusters.models import Cluster
 from federation.models import ComparedCluster, Standstill
@@ -54,3 +57,12 @@ def left_of(standstill: Standstill) -> Left:
     return Left(
         tuple(uncompared.values_list("name", flat=True)), tuple(strange.values_list("cluster__name", "strangers"))
     )
+
+
+def answered_for_at(cluster_id: UUID) -> datetime | None:
+    """When an operator last opened dispatch after a standstill in which this cluster was compared, and so answered for
+    what ran there; None if never.
+    """
+    ended = ComparedCluster.objects.filter(cluster_id=cluster_id, standstill__ended_at__isnull=False)
+    found: datetime | None = ended.aggregate(at=Max("standstill__ended_at"))["at"]
+    return found

@@ -9,7 +9,7 @@ from federation.operations import make_reservation
 from foundation.clock import now
 from foundation.plain_json import instant
 from tenancy.models import RoleBinding
-from tests.builders import actor_for, make_cluster, make_spec, submit
+from tests.builders import actor_for, make_cluster, make_spec, redate, submit
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 WIDTHS = (390, 820, 1440)
@@ -112,9 +112,10 @@ def test_a_job_that_ran_shows_its_attempt_and_its_timeline(window, admin):
         namespace="swy-research-1", spec_hash="0" * 32, reserved_at=at, started_at=at, finished_at=at, unit_price="2.74",
         starting_at=at, next_action_at=None,
     )  # fmt: skip
-    Job.objects.filter(id=job.id).update(
-        state="succeeded", started_at=at, finished_at=at + timedelta(minutes=3), exit_code=0, explanation={}
-    )
+    redate(
+        Job.objects.filter(id=job.id),
+        state="succeeded", started_at=at, finished_at=at + timedelta(minutes=3), exit_code=0, explanation={},
+    )  # fmt: skip
     w = window().sign_in(admin)
     w.open(f"/jobs/{job.id}/")
     text = w.page.locator("main").inner_text()

@@ -55,6 +55,7 @@ def test_of_several_hosts_the_one_that_takes_writes_is_wanted():
     found = read("postgresql://ann@one:5432,two:5433,[::1]:5434/books")
     assert (found["HOST"], found["PORT"]) == ("one,two,::1", "5432,5433,5434")
     assert found["OPTIONS"]["target_session_attrs"] == "read-write"
+    assert read("postgresql://a@/b?hostaddr=10.0.0.1,10.0.0.2")["OPTIONS"]["target_session_attrs"] == "read-write"
     assert read("postgresql://a@one,two/b?target_session_attrs=primary")["OPTIONS"]["target_session_attrs"] == "primary"
 
 

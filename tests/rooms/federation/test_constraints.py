@@ -91,6 +91,37 @@ def test_a_job_is_never_in_a_state_that_cannot_be(job: Job, change: str, constra
     assert constraint in attack(f"UPDATE federation_job SET {change} WHERE id = %s", job.id)
 
 
+DATES = [
+    "timestamptz 'epoch'",
+    "now() - interval '11 minutes'",
+    "now() + interval '1 hour'",
+    "timestamptz 'infinity'",
+    "timestamptz '-infinity'",
+]
+
+
+@pytest.mark.parametrize("date", DATES)
+def test_jobs_and_attempts_end_now(job: Job, attempt: Attempt, date: str):
+    for table, end in (("job", "failed"), ("attempt", "lost")):
+        told = attack(f"UPDATE federation_{table} SET state = '{end}', finished_at = {date}")
+        assert f"{table} {(job if table == 'job' else attempt).id} ends now" in told
+
+
+@pytest.mark.parametrize("date", [*DATES, "now()"])
+def test_when_jobs_and_attempts_ended_stands(job: Job, attempt: Attempt, date: str):
+    """An end dated back would pass for evidence: as if the cluster had had its time to report pods."""
+    Job.objects.filter(id=job.id).update(state="failed", finished_at=now())
+    Attempt.objects.filter(id=attempt.id).update(
+        state="failed", starting_at=now(), released_at=now(), finished_at=now()
+    )
+    was = Job.objects.get().finished_at, Attempt.objects.get().finished_at
+    for table in ("job", "attempt"):
+        attack(f"UPDATE federation_{table} SET finished_at = {date} + interval '1 millisecond'")
+    assert (Job.objects.get().finished_at, Attempt.objects.get().finished_at) == was
+    told = attack("UPDATE federation_attempt SET finished_at = 'epoch', settled_at = now()")
+    assert "has not told its pods" in told or "which stands" in told
+
+
 def make_object(attempt: Attempt, position: int, uid: str, pods: int = 1) -> RemoteObject:
     return RemoteObject.objects.create(
         attempt=attempt, position=position, name="o", uid=uid, flavor="f", capacity_type="spot", pods=pods, gpu_units=0,

@@ -20,7 +20,7 @@ from federation.queries.due_clusters import due_clusters
 from federation.queries.queue import REFUSED_FOR
 from foundation.clock import now
 from quotas.models import Hold
-from tests.builders import make_cluster, submit
+from tests.builders import make_cluster, redate, submit
 from tests.live import call, gpu_job, observe_until, place
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -72,7 +72,7 @@ def test_a_job_that_a_cluster_refused_says_so_in_the_clusters_words_and_is_kept_
     assert (told["cluster"], told["code"], told["is_for_good"]) == ("east", "refused_by_cluster", False)
     assert attempt.end_message in told["message"]
     assert "spec.template.spec.containers" in told["message"]
-    Attempt.objects.filter(id=attempt.id).update(finished_at=now() - REFUSED_FOR)
+    redate(Attempt.objects.filter(id=attempt.id), finished_at=now() - REFUSED_FOR)
     operations.run_scheduling_cycle()
     assert Attempt.objects.filter(job=job, finished_at=None).exists()
 

@@ -15,7 +15,7 @@ from federation.models import Attempt, Job, PodRun, RemoteObject
 from federation.operations import Observations, accrue_running, observation, record_observations, settle_attempts
 from federation.operations.figures import REFUSED_REPORTS
 from foundation.clock import now
-from tests.builders import make_cluster, make_spec, make_tenant, make_user
+from tests.builders import make_cluster, make_spec, make_tenant, make_user, redate
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -88,7 +88,7 @@ def metered(attempt: Attempt) -> float:
 def end(attempt: Attempt) -> None:
     outcome = JobSeen("swy-team-1", "swy-o", attempt.remote_objects.get().uid, {}, False, "failed", "", "", None, False)
     record_observations(attempt.cluster_id, Observations(jobs=[outcome]))
-    Attempt.objects.filter(id=attempt.id).update(finished_at=now() - HOUR)
+    redate(Attempt.objects.filter(id=attempt.id), finished_at=now() - HOUR)
     settle_attempts()
 
 

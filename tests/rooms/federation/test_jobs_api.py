@@ -7,7 +7,7 @@ import pytest
 from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject
 from foundation.clock import now
 from foundation.ids import new_id
-from tests.builders import bearer, bind, make_cluster, make_spec, make_tenant, make_user
+from tests.builders import bearer, bind, make_cluster, make_spec, make_tenant, make_user, redate
 
 pytestmark = pytest.mark.django_db
 TENANT = "acme/research"
@@ -248,7 +248,7 @@ def test_the_cost_of_a_job_that_ran_for_less_than_a_second_is_final_once_it_is_s
     """Kubernetes tells whole seconds: what started and ended in the same one leaves nothing to meter."""
     job, at = make_job(api), datetime(2026, 1, 2, tzinfo=UTC)
     attempt = make_attempt(job, state="failed", started_at=at, finished_at=at)
-    Job.objects.filter(id=job.id).update(state="failed", started_at=at, finished_at=at)
+    redate(Job.objects.filter(id=job.id), state="failed", started_at=at, finished_at=at)
     assert api("get", f"/jobs/{job.id}")[1]["cost"]["provisional"] is True
     Attempt.objects.filter(id=attempt.id).update(settled_at=at)
     assert api("get", f"/jobs/{job.id}")[1]["cost"]["provisional"] is False

@@ -23,7 +23,7 @@ from foundation.clock import database_now
 from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.models import AuditEntry, User
 from tenancy.queries import SYSTEM, Actor
-from tests.builders import make_user, submit
+from tests.builders import make_user, redate, submit
 from tests.live import gpu_job, observe_until, simulated_cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -102,7 +102,7 @@ def test_it_may_return_after_ten_minutes(cluster, submitter, minutes):
     with transaction.atomic():
         transitions.interrupt([attempt], "migrated", "Moved", "Moved.")
     ended(attempt)
-    Attempt.objects.filter(id=attempt.id).update(finished_at=Now() - timedelta(minutes=minutes))
+    redate(Attempt.objects.filter(id=attempt.id), finished_at=Now() - timedelta(minutes=minutes))
     operations.run_scheduling_cycle()
     job.refresh_from_db()
     if minutes > 10:

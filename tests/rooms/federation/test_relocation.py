@@ -15,7 +15,7 @@ from federation.queries.preemption import load_run
 from federation.queries.quotes import _desk
 from placement.values.decisions import Placement
 from tenancy.models import AuditEntry, User
-from tests.builders import submit
+from tests.builders import redate, submit
 from tests.live import gpu_job, observe_until, simulated_cluster
 from tests.rooms.federation.test_migration import ended, started
 
@@ -181,7 +181,7 @@ def test_a_job_that_was_moved_rests_and_is_moved_three_times_a_day_at_most(clust
                 job=job, number=number + 10, cluster=cluster, state="preempted", finished_at=Now(), flavor="f",
                 namespace="n", spec_hash="x", end_reason="migrated",
             )  # fmt: skip
-            Attempt.objects.filter(id=past.id).update(finished_at=Now() - timedelta(hours=2))
+            redate(Attempt.objects.filter(id=past.id), finished_at=Now() - timedelta(hours=2))
             Move.objects.create(
                 attempt=past, job=job, cause="drain", expected_id=cluster.id, lost_seconds=0, cost_seconds=60,
                 stay_seconds=200,

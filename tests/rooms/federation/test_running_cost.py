@@ -19,7 +19,7 @@ from federation.queries.metering import runs_of, unsettled_runs
 from foundation import clock
 from foundation.ids import new_id
 from tenancy.queries import SYSTEM
-from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_spec, make_user, submit
+from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_spec, make_user, redate, submit
 
 pytestmark = pytest.mark.django_db
 START = datetime(2026, 11, 10, 12, tzinfo=UTC)
@@ -67,8 +67,8 @@ def running_job(user, cluster, *, pods=1, state="running", tenant="acme/research
 
 def finish(job, attempt, at, **end):
     attempt.pods.filter(finished_at=None).update(finished_at=at, phase="Succeeded", observed_at=at)
-    Attempt.objects.filter(id=attempt.id).update(**{"state": "succeeded", "finished_at": at} | end)
-    Job.objects.filter(id=job.id).update(state="succeeded", finished_at=at)
+    redate(Attempt.objects.filter(id=attempt.id), **{"state": "succeeded", "finished_at": at} | end)
+    redate(Job.objects.filter(id=job.id), state="succeeded", finished_at=at)
 
 
 def test_a_running_job_costs_what_it_ran_so_far_before_anything_is_recorded(north, user, client, time_machine):

@@ -25,7 +25,7 @@ from federation.queries.proof import disagreements
 from foundation.clock import now
 from quotas.models import Hold
 from quotas.operations import take_holds
-from tests.builders import hold_request, make_cluster
+from tests.builders import hold_request, make_cluster, redate
 from tests.live import call, observe_until, place
 from tests.refusals import constraint_of
 from tests.rooms.federation.test_evidence import replaced
@@ -146,7 +146,7 @@ def test_a_cluster_that_never_tells_is_waited_for_so_long_and_then_what_was_seen
     failed(attempt)
     settle_now()
     assert standing(attempt) == (False, "pending")
-    Attempt.objects.update(finished_at=now() - timedelta(minutes=11))
+    redate(Attempt.objects.all(), finished_at=now() - timedelta(minutes=11))
     settle_now()
     assert standing(attempt) == (True, "posted")
     assert attempt.pods_told_at is None
@@ -159,7 +159,7 @@ def test_a_pod_that_outlives_its_job_is_billed_and_held_for_until_it_is_over(mem
     members[attempt.cluster_id] = member = Member(attempt.cluster.identity)
     member.pods = [pod]
     failed(attempt)
-    Attempt.objects.update(finished_at=now() - HOUR)
+    redate(Attempt.objects.all(), finished_at=now() - HOUR)
     settle_now()
     settle_now()
     assert standing(attempt) == (False, "pending"), "for as long as its cluster says that it runs"
@@ -237,7 +237,7 @@ def test_a_pod_that_a_list_lacked_and_that_is_there_again_is_billed_without_a_ga
 def test_a_pod_written_down_while_its_attempt_is_settled_is_seen_by_one_of_the_two(monkeypatch):
     attempt = held(make_attempt())
     failed(attempt)
-    Attempt.objects.update(finished_at=now() - HOUR)
+    redate(Attempt.objects.all(), finished_at=now() - HOUR)
     pod = pod_of(attempt)
     written, may_go_on = threading.Event(), threading.Event()
     real = reopening.reopen_settled
