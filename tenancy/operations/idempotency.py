@@ -11,8 +11,8 @@ from uuid import UUID
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import Q
+from django.db.models.functions import Now
 
-from foundation.clock import now
 from foundation.plain_json import encode
 from foundation.problems import Conflict, Invalid
 from tenancy.locks import KEY_IS_FREE, key_number, wait_for_key
@@ -170,7 +170,7 @@ def _wait(number: int) -> None:
 
 def forget_old_answers() -> int:
     """Deletes responses older than two days, one batch per transaction; returns the number deleted."""
-    old = IdempotencyRecord.objects.filter(created_at__lt=now() - KEEP).order_by("created_at").values("id")
+    old = IdempotencyRecord.objects.filter(created_at__lt=Now() - KEEP).order_by("created_at").values("id")
     deleted = 0
     while True:
         batch, _ = IdempotencyRecord.objects.filter(id__in=old[:BATCH]).delete()

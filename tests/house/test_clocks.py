@@ -6,7 +6,20 @@ import pytest
 
 from .source import ROOT, files, name, tree
 
-WATCHED = ("federation/operations", "federation/queries", "federation/observer", "clusters/operations")
+SHOWN = "what is shown, or the period that a caller names"
+FOLDERS = {
+    "federation/api": SHOWN,
+    "federation/web": SHOWN,
+    "clusters/api": SHOWN,
+    "billing/api": SHOWN,
+    "billing/web": SHOWN,
+    "billing/queries": SHOWN,
+    "tenancy/web": SHOWN,
+    "federation/management": "commands that write files, and made-up history",
+    "clusters/drivers": "how far the cluster's clock is from the process's own, and what a process remembers for a while",
+}
+"""Folders whose modules may ask the process's clock, and why."""
+DATES = "expiry dates that people chose, and the instants beside them"
 ALLOWED = {
     "federation/operations/submission.py": "a job's first instant is told in the answer, ahead of the one round trip of its insert",
     "federation/operations/bulk_submission.py": "likewise",
@@ -19,6 +32,23 @@ ALLOWED = {
     "clusters/operations/registration.py": "a row's instants are shown in the answer",
     "clusters/operations/health.py": "how far the process's own clock is off is what it works out",
     "clusters/operations/inventory.py": "when nodes were seen is known where they were read",
+    "clusters/queries/pages.py": "ages that are shown",
+    "foundation/signposts.py": "a date in a file for people",
+    "billing/operations/prices.py": "from when on a price holds, unless people say it",
+    "billing/operations/egress.py": "likewise",
+    "tenancy/management/expiry.py": DATES,
+    "tenancy/api/authentication.py": DATES,
+    "tenancy/models/people.py": DATES,
+    "tenancy/operations/tokens.py": DATES,
+    "tenancy/operations/access.py": DATES,
+    "tenancy/operations/links.py": DATES,
+    "tenancy/operations/bindings.py": DATES,
+    "tenancy/queries/actors.py": DATES,
+    "tenancy/queries/people.py": DATES,
+    "tenancy/operations/sign_in_tries.py": "a window of minutes for guesses, in which nothing ends",
+    "tenancy/operations/refusals.py": "minutes by which refusals are counted",
+    "tenancy/operations/anchoring.py": "instants in lines that leave the database",
+    "tenancy/operations/audit.py": "the instant is part of the entry's hash",
 }
 """Modules that may ask the process's clock, and why."""
 
@@ -31,7 +61,8 @@ def asks(module):
     names = {
         alias.asname or alias.name
         for node in ast.walk(module)
-        if isinstance(node, ast.ImportFrom) and node.module == "foundation.clock"
+        if isinstance(node, ast.ImportFrom)
+        and (node.module == "foundation.clock" or (node.level and node.module == "clock"))
         for alias in node.names
         if alias.name in OWN_TIME
     }
@@ -49,17 +80,18 @@ def asks(module):
     return found
 
 
-def watched():
-    return [path for path in files() if name(path).startswith(WATCHED)]
+def is_allowed(path):
+    return name(path) in ALLOWED or name(path).startswith(tuple(f"{folder}/" for folder in FOLDERS))
 
 
 def test_what_the_database_writes_is_compared_with_its_own_clock():
-    strays = [f"{name(path)}:{line}" for path in watched() if name(path) not in ALLOWED for line in asks(tree(path))]
+    strays = [f"{name(path)}:{line}" for path in files() if not is_allowed(path) for line in asks(tree(path))]
     assert not strays, f"use Now() in the statement, or foundation.clock.database_now(): {strays}"
 
 
 def test_every_module_that_may_ask_its_own_clock_does():
     stale = {path for path in ALLOWED if not asks(tree(ROOT / path))}
+    stale |= {folder for folder in FOLDERS if not any(asks(tree(path)) for path in files((folder,)))}
     assert not stale, f"they need no leave any more: {stale}"
 
 
@@ -69,6 +101,7 @@ def test_every_module_that_may_ask_its_own_clock_does():
         "from foundation import clock\nrows.filter(at__lt=clock.now())",
         "from foundation.clock import now\nrows.update(at=now())",
         "from foundation.clock import now as present\nlate = present() - row.at",
+        "from .clock import now\nrows.filter(at__lt=now())",
         "import foundation.clock\nfoundation.clock.now()",
     ],
 )
