@@ -259,14 +259,16 @@ def _notice_vanished(
     """Ends attempts that were released before the list was made, are absent from it, and whose object is confirmed to
     be gone.
 
-    If suspiciously many are absent (a control plane restored from a backup), it ends none without an attestation, and
-    returns why. While that stands against the cluster, nothing there is recalled for its missing pods either.
+    If suspiciously many are absent (a control plane restored from a backup), or all of several are gone, it ends none
+    without an attestation, and returns why. While that stands against the cluster, nothing there is recalled for its
+    missing pods either.
     """
     uids = {job.uid for job in seen}
     released = RemoteObject.objects.filter(
         attempt__cluster_id=cluster_id,
         attempt__state__in=LIVE_ATTEMPT_STATES,  # the condition of the partial index: ended attempts cost nothing
         attempt__released_at__lt=listed_at,
+        attempt__stop_requested_at=None,  # of those that are being stopped, dispatch asks for what is left
         outcome="",
     ).exclude(uid="")
     rows = list(released.values_list("attempt_id", "attempt__namespace", "name", "uid", "attempt__released_at"))
@@ -281,7 +283,13 @@ def _notice_vanished(
     if unlisted := [seen for _, seen in asked if seen is not None]:
         # Another client took our label away: no list or watch shows them any more.
         record_observations(cluster_id, Observations(jobs=unlisted))
-    if gone := {attempt_id for attempt_id, seen in asked if seen is None}:
+    gone = {attempt_id for attempt_id, seen in asked if seen is None}
+    if word is None and len(gone) > 1 and gone == {row[0] for row in rows}:
+        word = word_on_vanished(cluster_id)
+        if word is None:
+            return [vanished_finding(len(absent), len(rows))]
+        gone = {row[0] for row in absent if row[4] and row[4] < word.at}
+    if gone:
         _end_vanished(cluster_id, gone, word)
     return []
 

@@ -72,6 +72,33 @@ def test_what_a_brake_holds_is_not_recalled_either_however_long_it_takes(
     assert findings(cluster) == []
 
 
+@pytest.mark.parametrize(
+    ("jobs", "deleted", "ended"), [(1, 1, 1), (2, 1, 1), (2, 2, 0), (3, 3, 0), (4, 3, 3), (5, 4, 0)]
+)
+def test_a_small_cluster_that_lost_everything_has_lost_its_memory(cluster, submitter, jobs, deleted, ended):
+    released(submitter, jobs=jobs, gpus=1)
+    for seen in call(cluster, "list_jobs")[:deleted]:
+        call(cluster, "delete_job", seen.namespace, seen.name, seen.uid)
+    reconcile_clusters()
+    assert Job.objects.filter(state="failed", reason_code="object_deleted").count() == ended
+    assert findings(cluster) == ([] if ended else ["too_many_vanished"])
+    operations.attest_cluster(submitter, cluster.id, VANISHED)
+    reconcile_clusters()
+    assert Attempt.objects.filter(state="lost").count() == (0 if ended else deleted)
+    assert findings(cluster) == []
+
+
+def test_what_users_cancel_together_alarms_nobody(cluster, submitter):
+    jobs = released(submitter, jobs=5, gpus=1)
+    for job in jobs:
+        operations.request_cancellation(submitter, job)
+    lose_everything(cluster)
+    reconcile_clusters()
+    assert findings(cluster) == []
+    sweep_and_dispatch()
+    assert set(Job.objects.values_list("state", flat=True)) == {"cancelled"}
+
+
 def run_of_unknown(cluster, settings, attempt, **labels):
     """A Job of ours that runs there, of which the rows know nothing."""
     call(cluster, "ensure_namespace", attempt.namespace, {})
