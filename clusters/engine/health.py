@@ -75,7 +75,7 @@ def services_findings(refusal: str) -> list[Reason]:
 
 
 def vanished_finding(absent: int, released: int) -> Reason:
-    """The reason against a cluster that lacks so many of the released objects that none of their runs is ended."""
+    """The reason against a cluster that lacks too many of the released objects: none of their runs is ended."""
     told = (
         f"{absent} of {released} released objects no longer exist (was the control plane restored from a backup?). No job"
         " was ended. Find out what still runs there, then attest that the rest is gone."
@@ -84,7 +84,7 @@ def vanished_finding(absent: int, released: int) -> Reason:
 
 
 def orphans_finding(orphans: int, listed: int) -> Reason:
-    """The reason against a cluster with so many objects of unknown attempts that none is deleted."""
+    """The reason against a cluster with too many objects of unknown attempts: none is deleted."""
     told = f"{orphans} of {listed} objects belong to unknown attempts (was an old backup restored?). None was deleted."
     return Reason("too_many_orphans", told)
 

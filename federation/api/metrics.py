@@ -65,8 +65,8 @@ def _gauges(now: Standing) -> Iterator[Metric]:
         "1 while a finding stands against a cluster, by cluster and code.",
         labels=["cluster", "code"],
     )
-    for names in sorted(now.cluster_findings):
-        against.add_metric(names, 1)
+    for found_on, code in sorted(now.cluster_findings):
+        against.add_metric([found_on, code], 1)
     yield against
     age = GaugeMetricFamily("switchyard_routine_age_seconds", "Since a routine last finished.", labels=["routine"])
     for routine, seconds in sorted(now.routine_age_seconds.items()):

@@ -1,4 +1,4 @@
-"""Ends of jobs and attempts are dated now, whoever writes them (`0020_ends_are_dated_now.sql`)."""
+"""Ends of jobs and attempts are dated now by every writer (`0020_ends_are_dated_now.sql`)."""
 
 from pathlib import Path
 

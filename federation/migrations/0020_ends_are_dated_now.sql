@@ -1,4 +1,4 @@
--- Jobs and attempts end now, whoever writes: an end in the past would pass for evidence that its cluster had its time to report
+-- Jobs and attempts end now, by every writer: an end in the past would pass for evidence that its cluster had its time to report
 -- pods (`what_may_have_run_settles_on_evidence`), and bills would be bounded by it. The minute is for transactions that last.
 CREATE OR REPLACE FUNCTION federation_ends_now() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

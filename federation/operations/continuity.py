@@ -33,8 +33,8 @@ NEVER_RELEASED = [AttemptState.RESERVED, AttemptState.CREATED]
 MAY_RUN = [AttemptState.STARTING, AttemptState.RUNNING]
 START_PATIENCE = timedelta(minutes=15)
 LACKS_MANY = Q(cluster__reasons__contains=[{"code": TOO_MANY_VANISHED}])
-"""The cluster lacks so many objects of released attempts that people must first find out what still runs there: it
-confirms that anything is gone, so nothing released is recalled."""
+"""The cluster lacks too many objects of released attempts, and people must first find out what still runs there. It would
+confirm that anything is gone, so nothing released is recalled."""
 TRIES_UNTOLD = 3
 """One or two failures of a cluster are not reported."""
 
