@@ -91,7 +91,7 @@ JOB: dict[str, Callable[[], dict[str, Any]]] = {
     "exit_code": lambda: {"exit_code": 1},
     "created_at": lambda: {"created_at": AT},
     "started_at": lambda: {"started_at": AT},
-    "finished_at": lambda: {"finished_at": AT, "state": "cancelled"},
+    "finished_at": lambda: {"finished_at": clock.now(), "state": "cancelled"},
     "spec": lambda: {"spec": {**Job.objects.get().spec, "deadline_seconds": 77}},
 }
 IN_REQUEST = {
