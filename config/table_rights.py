@@ -71,6 +71,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_preemption": KEPT,
     "federation_preemptionvictim": GROWS,
     "federation_move": GROWS,
+    "federation_artifact": KEPT,
     "clusters_avoidednode": KEPT,
     # Written by triggers of the owner with each change of nodes.
     "clusters_nodeoffer": READ,

@@ -3,6 +3,7 @@ tenants, holds and limits. A transaction that writes several rows locks them all
 order.
 """
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -208,11 +209,31 @@ def lock_jobs_and_attempts(
 
 
 def lock_progress(attempt_id: UUID, states: Collection[str]) -> Progress | None:
-    """The progress row of an attempt in one of these states, locked until the transaction ends. It is locked alone: no
-    transaction that holds it takes another lock.
+    """The progress row of an attempt in one of these states, locked until the transaction ends. It is the last lock: no
+    transaction that holds it takes another one.
     """
     rows = Progress.objects.select_for_update(of=("self",), no_key=True)
     return rows.filter(attempt_id=attempt_id, attempt__state__in=list(states)).first()
+
+
+DECLARED_ARTIFACTS = """
+SELECT coalesce(job.spec -> 'artifacts', '[]'::jsonb) AS declared
+  FROM federation_attempt AS attempt
+  JOIN federation_job AS job ON job.id = attempt.job_id
+ WHERE attempt.id = %(attempt)s AND attempt.state = ANY(%(states)s)
+   FOR SHARE OF attempt
+"""
+
+
+def keep_from_ending(attempt_id: UUID, states: Collection[str]) -> list[dict[str, Any]] | None:
+    """The artifacts that the job of an attempt in one of these states declares; None if it is in another. The attempt does not end
+    until the transaction does: an end sees what was announced before it, and nothing is announced after it. Before
+    `lock_progress`.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(DECLARED_ARTIFACTS, {"attempt": attempt_id, "states": list(states)})
+        found = cursor.fetchone()
+    return None if found is None else list(json.loads(found[0]))
 
 
 def keep_attempts(attempt_ids: Collection[UUID]) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 from billing.queries import CostView
 from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
+from federation.queries.artifacts import ArtifactLine
 from federation.queries.failures import diagnosis_of
 from federation.queries.jobs import expected_start, newest_attempt
 from federation.queries.logs import JobLogs
@@ -19,14 +20,15 @@ from placement.ranking.runtimes import runtime_text
 from placement.values.decisions import Reason
 from placement.values.model import Runtime
 
+from .artifacts import job_artifact_json
 from .estimates import estimate_json, money_json
 from .reports import progress_json
 
 BASE = "/api/v1/jobs"
 
 
-def job_json(job: Job, cost: CostView | None = None) -> dict[str, Any]:
-    """A job in full, with its newest attempt and what it has cost so far."""
+def job_json(job: Job, cost: CostView | None = None, artifacts: Sequence[ArtifactLine] = ()) -> dict[str, Any]:
+    """A job in full, with its newest attempt, its artifacts and what it has cost so far."""
     attempt = newest_attempt(job)
     return {
         "id": str(job.id),
@@ -43,6 +45,7 @@ def job_json(job: Job, cost: CostView | None = None) -> dict[str, Any]:
         "suspend_requested_at": instant(job.suspend_requested_at),
         "exit_code": job.exit_code,
         "progress": None if attempt is None else progress_json(progress_view(attempt, job.spec, clock.now())),
+        "artifacts": [job_artifact_json(one) for one in artifacts],
         "failure": failure_json(attempt),
         "attempt": None if attempt is None else attempt_json(attempt),
         "cost": cost_json(job, cost),
@@ -69,7 +72,17 @@ def links_of(job_id: UUID) -> dict[str, str]:
         "self": here,
         **{
             name: f"{here}/{name}"
-            for name in ("attempts", "events", "explanation", "logs", "cancel", "suspend", "resume", "reports")
+            for name in (
+                "attempts",
+                "events",
+                "explanation",
+                "logs",
+                "cancel",
+                "suspend",
+                "resume",
+                "reports",
+                "artifacts",
+            )
         },
     }
 

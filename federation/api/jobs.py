@@ -17,6 +17,7 @@ from federation.operations import (
     submit_job,
     submit_jobs,
 )
+from federation.queries.artifacts import artifacts_of
 from federation.queries.jobs import JOB_FILTERS, attempts_of, events_of, filtered_jobs, job_of
 from federation.queries.logs import MOST_TAIL_LINES, logs_of, read_number
 from federation.queries.quota_in_the_way import quota_in_the_way
@@ -54,8 +55,8 @@ def _answer(answer: Answer) -> Response:
 
 
 def with_cost(job: Job) -> dict[str, Any]:
-    """The job, with what it has cost so far."""
-    return job_json(job, costs_of([job.id]).get(job.id))
+    """The job, with its artifacts and what it has cost so far."""
+    return job_json(job, costs_of([job.id]).get(job.id), artifacts_of([job]).get(job.id, ()))
 
 
 class Jobs(ApiView):
@@ -67,8 +68,8 @@ class Jobs(ApiView):
         """Lists the jobs of the tenants that you may see, newest first."""
         page = self.page(filtered_jobs(self.actor, self.query), orders=ORDERS, render=lambda job: job)
         jobs = page.data["items"]
-        costs = costs_of([job.id for job in jobs])
-        page.data["items"] = [job_json(job, costs.get(job.id)) for job in jobs]
+        costs, artifacts = costs_of([job.id for job in jobs]), artifacts_of(jobs)
+        page.data["items"] = [job_json(job, costs.get(job.id), artifacts.get(job.id, ())) for job in jobs]
         return page
 
     @extend_schema(request=SUBMISSION, responses={201: JobShape})

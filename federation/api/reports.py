@@ -11,6 +11,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from federation.engine.artifacts import MOST_ARTIFACTS
 from federation.engine.objects.report_tokens import PREFIX
 from federation.engine.reports import MOST_CHECKPOINTS, MOST_FLAVORS, MOST_REFERENCE_BYTES, MOST_SERIES
 from federation.operations.reports import admit_report, record_report
@@ -21,6 +22,8 @@ from foundation.problems import NotAuthenticated, NotFound
 from foundation.requests import KNOWN_CALLER
 from tenancy.api.authentication import TokenAuthentication
 from tenancy.api.views import ApiView
+
+from .artifact_shapes import ReportedArtifactShape
 
 MOST_BODY_BYTES = 64 * 1024
 
@@ -87,6 +90,7 @@ class ReportShape(serializers.Serializer[Any]):
         child=serializers.FloatField(), required=False, help_text=f"Other numbers by name; at most {MOST_SERIES} names."
     )
     checkpoint = ReportedCheckpointShape(required=False, allow_null=True)
+    artifacts = serializers.ListField(child=ReportedArtifactShape(), required=False, max_length=MOST_ARTIFACTS)
 
 
 class AcceptedShape(serializers.Serializer[Any]):

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from billing.api.shapes import MoneyShape
+from federation.engine.artifacts import MOST_ARTIFACTS
 from federation.engine.failures.rules import MOST_RULES
 from federation.engine.intake import gpu_needs, spec
 from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Part, Text, Whole
@@ -15,6 +16,7 @@ from foundation.shapes import ProblemShape
 from placement.values.model import LEVELS
 from placement.values.reason_codes import REASON_CODES
 
+from .artifact_shapes import DeclaredArtifactShape, JobArtifactShape
 from .estimates import EstimateShape
 from .failure_shapes import RULES, FailureShape, RuleShape
 from .pod_shapes import PodSetShape
@@ -122,6 +124,12 @@ class PlacementWishShape(serializers.Serializer[Any]):
     reports = serializers.BooleanField(
         required=False, help_text="Whether its runs may report progress and checkpoints; default false."
     )
+    artifacts = serializers.ListField(
+        child=DeclaredArtifactShape(),
+        max_length=MOST_ARTIFACTS,
+        required=False,
+        help_text="What its runs will write and announce; needs `reports`.",
+    )
 
     def get_fields(self) -> dict[str, AnyField]:
         """The fields declared outside the table, then those of the table in its order."""
@@ -191,7 +199,7 @@ class WhereShape(serializers.Serializer[Any]):
 
 
 class JobReasonShape(serializers.Serializer[Any]):
-    """Why a job waits or ended; empty while it runs and after success."""
+    """Why a job waits or ended; empty while it runs, and after a success that announced all required artifacts."""
 
     code = serializers.ChoiceField(choices=REASON_CODES, allow_blank=True)
     message = serializers.CharField()
@@ -230,6 +238,7 @@ class JobLinksShape(serializers.Serializer[Any]):
     suspend = serializers.CharField()
     resume = serializers.CharField()
     reports = serializers.CharField()
+    artifacts = serializers.CharField()
 
 
 class JobShape(serializers.Serializer[Any]):
@@ -249,6 +258,7 @@ class JobShape(serializers.Serializer[Any]):
     )
     exit_code = serializers.IntegerField(allow_null=True)
     progress = ProgressShape(allow_null=True, help_text="As its newest attempt reported it.")
+    artifacts = JobArtifactShape(many=True, help_text="Those that it declares, with what its runs announced.")
     failure = FailureShape(allow_null=True, help_text="Of its newest attempt.")
     attempt = AttemptShape(allow_null=True)
     cost = CostShape()

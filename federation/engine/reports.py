@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from clusters.engine.storages import MOST_PATH, PATH, is_relative
+from federation.engine.artifacts import DIGEST, MOST_ARTIFACTS, is_digest
 from federation.engine.intake.reading import Faults, Fields, child
 
 MOST_NUMBER = 2**53 - 1
@@ -30,8 +32,9 @@ STALE_AFTER = timedelta(minutes=30)
 """Without a report for this time, no end is expected."""
 
 LOSS = "loss"
-REPORT_FIELDS = frozenset(["sequence", "step", "total_steps", "loss", "series", "checkpoint"])
+REPORT_FIELDS = frozenset(["sequence", "step", "total_steps", "loss", "series", "checkpoint", "artifacts"])
 CHECKPOINT_FIELDS = frozenset(["reference", "size_bytes", "step", "flavors", "written_at"])
+ANNOUNCED_FIELDS = frozenset(["name", "path", "sha256", "size_bytes"])
 _SERIES_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}").fullmatch
 _REFERENCE = re.compile(r"[!-~]+").fullmatch
 _FLAVOR = re.compile(r"[!-~]{1,120}").fullmatch
@@ -50,6 +53,16 @@ class ReportedCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnouncedArtifact:
+    """A file that the run has written completely: at `path` below the place that the job declared; empty: there."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """One report of a run. Only the highest `sequence` counts; the sender chooses it."""
 
@@ -59,6 +72,7 @@ class Report:
     loss: float | None = None
     series: tuple[tuple[str, float], ...] = ()
     checkpoint: ReportedCheckpoint | None = None
+    artifacts: tuple[AnnouncedArtifact, ...] = ()
 
 
 def read_report(body: object) -> Report:
@@ -72,8 +86,9 @@ def read_report(body: object) -> Report:
     loss = _number(fields, LOSS, fields.values.get(LOSS))
     series = _read_series(fields)
     checkpoint = None if fields.values.get("checkpoint") is None else _read_checkpoint(fields)
+    artifacts = _read_artifacts(fields)
     faults.refuse_if_any()
-    return Report(sequence, step, total, loss, series, checkpoint)
+    return Report(sequence, step, total, loss, series, checkpoint, artifacts)
 
 
 def _read_series(fields: Fields) -> tuple[tuple[str, float], ...]:
@@ -116,6 +131,21 @@ def _read_checkpoint(fields: Fields) -> ReportedCheckpoint:
         given.names("flavors", _FLAVOR, grammar, most=MOST_FLAVORS),
         given.instant("written_at"),
     )
+
+
+def _read_artifacts(fields: Fields) -> tuple[AnnouncedArtifact, ...]:
+    found: dict[str, AnnouncedArtifact] = {}
+    for index, value in enumerate(fields.array("artifacts", most=MOST_ARTIFACTS)):
+        given = Fields(value, f"artifacts[{index}]", fields.faults, ANNOUNCED_FIELDS)
+        name = given.text("name", most_bytes=63)
+        if name in found:
+            given.fault("name", "duplicate", "the report announces it already")
+        has_path = given.values.get("path") not in (None, "")
+        path = given.checked("path", is_relative, PATH, most_bytes=MOST_PATH) if has_path else ""
+        digest = given.checked("sha256", is_digest, DIGEST, most_bytes=64)
+        size = given.whole("size_bytes", 0, MOST_NUMBER, required=True) or 0
+        found[name] = AnnouncedArtifact(name, digest, size, path)
+    return tuple(found.values())
 
 
 def merged(known: Mapping[str, Points], report: Report) -> dict[str, Points] | None:

@@ -2,6 +2,7 @@
 priority classes, preemptions, moves, advance reservations.
 """
 
+from .artifacts import Artifact as Artifact
 from .failures import Diagnosis as Diagnosis
 from .failures import RetryBrake as RetryBrake
 from .failures import TenantFailureRules as TenantFailureRules

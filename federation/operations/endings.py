@@ -7,21 +7,24 @@ Callers hold a transaction. The consequence of an ended attempt for its job:
     it would go back to the queue, and a user
     has suspended the job           → suspended, until a user resumes it
     interrupted, with retries left  → back to the queue, by its retries (`engine.retries`)
-    succeeded, failed               → the job ends the same way
+    succeeded, failed               → the job ends the same way; the reason says which required artifacts are missing
     anything else                   → back to the queue, unless clusters refused it too often
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
 
 from django.db.models.functions import Now
 
 import billing.operations
 import quotas.operations
+from federation.engine.artifacts import unannounced_text
 from federation.engine.failures.rules import Step
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.retries import Cause
 from federation.locks import lock_attempts, lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, Diagnosis, Job
+from federation.queries.artifacts import missing_artifacts
 from placement.values.reason_codes import ReasonCode
 
 from . import diagnoses, transitions
@@ -51,8 +54,11 @@ def end_attempts(endings: Iterable[Ending]) -> int:
     if not ending:
         return 0
     judged = diagnoses.conclude(ending)
+    missing = missing_artifacts(
+        (jobs[attempt.job_id], attempt) for attempt, end in ending if end.state == AttemptState.SUCCEEDED
+    )
     ended = [
-        Ended(attempt, end, job := jobs[attempt.job_id], _consequence(job, attempt, end, judged.get(attempt.id)))
+        Ended(attempt, end, job := jobs[attempt.job_id], _consequence(job, attempt, end, judged, missing))
         for attempt, end in ending
     ]
     transitions.end(ended)
@@ -73,12 +79,20 @@ def _may_end(attempt: Attempt, ending: Ending) -> bool:
     return ending.token is None or ending.token == attempt.claim_token
 
 
-def _consequence(job: Job, attempt: Attempt, ending: Ending, diagnosis: Diagnosis | None) -> Consequence:
+def _consequence(
+    job: Job,
+    attempt: Attempt,
+    ending: Ending,
+    judged: Mapping[UUID, Diagnosis],
+    missing: Mapping[UUID, Sequence[str]],
+) -> Consequence:
     if job.state == JobState.CANCELLING:
         return Consequence(JobState.CANCELLED, ReasonCode.CANCELLED, "Cancelled.", ending.exit_code)
     if ending.state == AttemptState.SUCCEEDED:
-        return Consequence(JobState.SUCCEEDED, exit_code=ending.exit_code or 0)
-    follows = _unless_suspended(job, attempt, ending, diagnosis)
+        names = missing.get(attempt.id)
+        reason, words = (ReasonCode.ARTIFACTS_MISSING, unannounced_text(names)) if names else ("", "")
+        return Consequence(JobState.SUCCEEDED, reason, words, ending.exit_code or 0)
+    follows = _unless_suspended(job, attempt, ending, judged.get(attempt.id))
     if follows.state == JobState.QUEUED and job.suspend_requested_at is not None:
         return Consequence(JobState.SUSPENDED, ReasonCode.SUSPENDED, follows.message, wait_seconds=follows.wait_seconds)
     return follows

@@ -1,15 +1,17 @@
-"""Stores what runs report of themselves: progress and checkpoints. A run reports only of itself, and decides nothing.
+"""Stores what runs report of themselves: progress, checkpoints and artifacts. A run reports only of itself, and decides nothing.
 
 Each attempt has a bound on its reports, which counts before a body is read. A report with a sequence that is not newer
 than what is known changes nothing, so a repeated or late one is harmless.
 """
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from federation.engine.artifacts import reference_below
 from federation.engine.intake.reading import Refused
 from federation.engine.reports import (
     MOST_CHECKPOINTS,
@@ -20,8 +22,8 @@ from federation.engine.reports import (
     read_report,
     stored_report,
 )
-from federation.locks import lock_progress
-from federation.models import Checkpoint, Progress
+from federation.locks import keep_from_ending, lock_progress
+from federation.models import Artifact, Checkpoint, Progress
 from federation.queries.reports import REPORTING_STATES
 from federation.queries.submissions import field_errors
 from foundation import clock
@@ -69,11 +71,13 @@ def record_report(attempt_id: UUID, body: object) -> bool:
     except Refused as refused:
         raise Invalid(errors=field_errors(refused.faults)) from None
     with transaction.atomic():
+        declared = keep_from_ending(attempt_id, REPORTING_STATES) if report.artifacts else []
         known = lock_progress(attempt_id, REPORTING_STATES)
-        if known is None:
+        if known is None or declared is None:
             raise NotAuthenticated("This token is not valid.")
-        # Another pod's report may be newer; a checkpoint counts by its own sequence.
+        # Another pod's report may be newer; a checkpoint counts by its own sequence, and so does an artifact.
         is_new = _store_checkpoint(attempt_id, report)
+        is_new = _store_artifacts(attempt_id, report, {one["name"]: one for one in declared}) or is_new
         return _store_progress(known, report) or is_new
 
 
@@ -117,3 +121,28 @@ def _store_checkpoint(attempt_id: UUID, report: Report) -> bool:
     kept = rows.order_by("-sequence", "-id").values_list("id", flat=True)[:MOST_CHECKPOINTS]
     rows.exclude(id__in=list(kept)).delete()
     return True
+
+
+def _store_artifacts(attempt_id: UUID, report: Report, declared: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the report announces an artifact that is new, or newer than its row. Invalid for one that the job does not declare."""
+    is_new = False
+    for index, given in enumerate(report.artifacts):
+        place = declared.get(given.name)
+        if place is None:
+            raise Invalid.field(
+                f"artifacts[{index}].name", "unknown_value", "the job declares no artifact of this name"
+            )
+        told = {
+            "sequence": report.sequence,
+            "storage": place.get("storage", ""),
+            "reference": reference_below(place, given.path),
+            "sha256": given.sha256,
+            "size_bytes": given.size_bytes,
+        }
+        rows = Artifact.objects.filter(attempt_id=attempt_id, name=given.name)
+        if rows.exists():
+            is_new = bool(rows.filter(sequence__lt=report.sequence).update(**told, announced_at=Now())) or is_new
+        else:
+            Artifact.objects.create(attempt_id=attempt_id, name=given.name, **told)
+            is_new = True
+    return is_new

@@ -13,6 +13,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Part
 from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject, Reservation
+from federation.queries.artifacts import ArtifactLine, artifacts_of
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
 from federation.queries.failures import DiagnosisView, diagnosis_of
 from federation.queries.jobs import expected_start, job_states, permission_to_change
@@ -152,6 +153,7 @@ class JobView:
     quota: tuple[QuotaInTheWay, ...]
     attempts: tuple[AttemptLine, ...]
     reports: Reports
+    artifacts: tuple[ArtifactLine, ...]
     preemptions: tuple[PreemptionView, ...]
     events: tuple[EventLine, ...]
     may_cancel: bool
@@ -216,6 +218,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         quota=quota_in_the_way(actor, job),
         attempts=_attempts(job.id),
         reports=reports_of_job(job, clock.now()),
+        artifacts=artifacts_of([job]).get(job.id, ()),
         preemptions=preemption_views(actor, job.id),
         events=_events(job.id),
         may_cancel=may_change,

@@ -98,6 +98,10 @@ class ReasonCode(StrEnum):
     STALE = "stale", "It was last observed too long ago."
     # of the end of an attempt, and of a job that ended with it
     COMPLETED = "completed", "All its objects succeeded."
+    ARTIFACTS_MISSING = (
+        "artifacts_missing",
+        "Its program succeeded, but did not announce an artifact that the job requires.",
+    )
     PROGRAM_FAILED = "program_failed", "A pod ended with an exit code other than 0."
     JOB_FAILED = "job_failed", "Its object failed; no pod reported an exit code."
     CANCELLED = "cancelled", "A user cancelled the job."

@@ -134,14 +134,18 @@
   for (const control of document.querySelectorAll("[data-submit-on-change]")) {
     control.addEventListener("change", () => control.form.requestSubmit());
   }
-  for (const button of document.querySelectorAll("[data-copy]")) {
-    if (!navigator.clipboard) continue;
-    button.hidden = false;
-    button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent.trim());
-      button.querySelector("[data-copy-label]").textContent = "Copied";
-    });
-  }
+  const offerCopies = () => {
+    if (!navigator.clipboard) return;
+    for (const button of document.querySelectorAll("[data-copy][hidden]")) button.hidden = false;
+  };
+  offerCopies();
+  document.addEventListener("htmx:after:swap", offerCopies);
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent.trim());
+    button.querySelector("[data-copy-label]").textContent = "Copied";
+  });
   // A one-time link's secret stands behind the #, which no server is sent; from there it goes into the form, and out of sight.
   const secret = document.querySelector("[data-from-fragment]");
   if (secret && location.hash.length > 1) {

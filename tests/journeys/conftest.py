@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.embedded import free_port
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.trial import Gateway, start_gateway
 from tests.journeys.workload import prepare
@@ -29,7 +30,14 @@ def planes(root: Path) -> Iterator[list[ControlPlane]]:
 
 @pytest.fixture(scope="package")
 def gateway(root: Path, planes: list[ControlPlane]) -> Iterator[Gateway]:
-    running = start_gateway(root / "home", SWITCHYARD_CLUSTER_LOST_SECONDS="20")
+    port = free_port()
+    running = start_gateway(
+        root / "home",
+        SWITCHYARD_CLUSTER_LOST_SECONDS="20",
+        SWITCHYARD_PORT=str(port),
+        SWITCHYARD_PUBLIC_URL=f"http://127.0.0.1:{port}",
+        SWITCHYARD_JOB_EGRESS="127.0.0.0/8",
+    )
     try:
         for plane in planes:
             running.register(plane)

@@ -1,14 +1,17 @@
-"""Jobs that the gateway places on nodes which run them: a gang that trains, a program that fails, one that is cancelled, and
-jobs that write and read data.
+"""Jobs that the gateway places on nodes which run them: a gang that trains, a program that fails, one that is cancelled, jobs
+that write and read data, and one that announces what it wrote, is killed and announces it again.
 """
 
+import hashlib
 import json
 import os
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from devtools.localfleet import ControlPlane
@@ -78,6 +81,30 @@ except OSError:
     pass
 else:
     raise SystemExit("a read-only mount could be written")
+"""
+ANNOUNCE = """
+import hashlib, json, os, pathlib, time, urllib.request
+
+def report(**told):
+    told["sequence"] = time.time_ns() // 1_000_000
+    headers = {"Authorization": "Bearer " + os.environ["SWITCHYARD_REPORT_TOKEN"], "Content-Type": "application/json"}
+    request = urllib.request.Request(os.environ["SWITCHYARD_REPORT_URL"], json.dumps(told).encode(), headers)
+    urllib.request.urlopen(request, timeout=30).close()
+
+def announce():
+    content = model.read_bytes()
+    report(artifacts=[{"name": "model", "path": "weights", "sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}])
+
+model = pathlib.Path(os.environ.get("SWITCHYARD_CHECKPOINT", "/out/model/weights"))
+if "SWITCHYARD_RESTART" not in os.environ:
+    model.parent.mkdir()
+    model.write_bytes(os.urandom(1 << 16))
+    announce()
+    report(step=1, checkpoint={"reference": str(model)})
+    time.sleep(3600)
+with model.open("ab") as file:
+    file.write(os.urandom(1 << 16))
+announce()
 """
 FAIL = "import sys; print('about to fail', flush=True); sys.exit(41)"
 WAIT = """
@@ -174,3 +201,52 @@ def test_a_job_writes_to_a_storage_with_a_secret_and_the_next_one_reads_what_it_
     assert log_of(gateway, read) == log_of(gateway, wrote) != ""
     folder = plane.layout.claims / namespace / "shared-data" / "tenants" / team["id"] / "first"
     assert [file.name for file in folder.iterdir()] == ["checkpoint"], "in the tenant's own part of the claim"
+
+
+def kill_program(plane, word):
+    """Kills what the kubelet runs with this word in its command line, without any notice."""
+    for process in psutil.Process(plane.pid("kubelet")).children(recursive=True):
+        with suppress(psutil.Error):
+            if any(word in argument for argument in process.cmdline()):
+                process.kill()
+
+
+def test_a_run_that_is_killed_goes_on_and_the_job_has_the_artifact_of_its_last_run(gateway, plane):
+    [cluster] = [one for one in gateway.items("/clusters") if one["name"] == plane.name]
+    declared = {
+        "name": "results",
+        "claim": "results",
+        "tenant": TEAM,
+        "mode": "read_write",
+        "prefix": "tenants/{tenant}",
+    }
+    gateway.create(f"/clusters/{cluster['id']}/storages", declared)
+    spec = program("announces", ANNOUNCE)
+    spec["pod_sets"][0]["mounts"] = [{"storage": "results", "path": "/out", "sub_path": "run", "read_only": False}]
+    spec |= {"reports": True, "retries": {"program": 1}}
+    spec["artifacts"] = [{"name": "model", "storage": "results", "path": "run/model", "required": True}]
+    run = Run(gateway)
+    job_id = run.submit(spec)
+    wait_for(lambda: (gateway.get(f"/jobs/{job_id}")["attempt"] or {}).get("object"), "it is on the cluster")
+    namespace = gateway.get(f"/jobs/{job_id}")["attempt"]["object"]["namespace"]
+    wanted = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    with client(plane) as http:
+        made = {"metadata": {"name": "results"}, "spec": wanted}
+        wait_for(lambda: http.get(f"/api/v1/namespaces/{namespace}").is_success, "its namespace")
+        http.post(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", json=made).raise_for_status()
+    wait_for(lambda: gateway.get(f"/jobs/{job_id}/reports")["checkpoints"], "it has announced, and can continue")
+    [first] = gateway.items(f"/jobs/{job_id}/artifacts")
+    kill_program(plane, "SWITCHYARD_RESTART")
+    run.wait_until_all_ended()
+    shown = gateway.get(f"/jobs/{job_id}")
+    assert (shown["state"], shown["reason"]["code"], shown["attempt"]["number"]) == ("succeeded", "", 2), log_of(
+        gateway, job_id
+    )
+    [last] = gateway.items(f"/jobs/{job_id}/artifacts")
+    [team] = gateway.request("GET", "/tenants", params={"path": TEAM}).json()["items"]
+    written = (plane.layout.claims / namespace / "results" / "tenants" / team["id"] / last["path"]).read_bytes()
+    assert (last["sha256"], last["size_bytes"]) == (hashlib.sha256(written).hexdigest(), 2 << 16)
+    assert (last["attempt_number"], last["path"], last["cluster"]) == (2, "run/model/weights", plane.name)
+    assert [one["announced"] for one in shown["artifacts"]] == [last]
+    assert list(gateway.items(f"/jobs/{job_id}/artifacts", attempt="1")) == [first]
+    assert first["sha256"] == hashlib.sha256(written[: 1 << 16]).hexdigest()

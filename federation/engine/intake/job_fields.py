@@ -14,6 +14,7 @@ from federation.engine.relocation import MOVES_POLICIES
 from federation.engine.retries import retries_json
 from placement.values.strategies import STRATEGY_NAMES
 
+from .artifacts import artifacts_json, read_artifacts
 from .failure_rules import read_rules, rules_json
 from .labels import read_labels
 from .places import constraints_json, read_constraints, read_topology, topology_json
@@ -185,6 +186,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
             hint="When needed: the gateway moves it before its cluster is drained or its node goes away.",
         ),
     ),
+    JobField("artifacts", Part(read_artifacts, artifacts_json)),
 )
 JOB_FIELD_NAMES = frozenset(field.name for field in JOB_FIELDS)
 BESIDE_MANIFEST = tuple(field.name for field in JOB_FIELDS if field.is_beside_manifest)

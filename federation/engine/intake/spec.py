@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from federation.engine.artifacts import Artifact
 from federation.engine.failures.rules import Rule
 from federation.engine.retries import NO_WISHES, Retries
 from placement.values.datasets import DataNeed
@@ -176,3 +177,5 @@ class JobSpec:
     """Whether its runs may report progress and checkpoints to the gateway."""
     moves: str = "never"
     """Whether the gateway itself may move it to another cluster (`engine.relocation`)."""
+    artifacts: tuple[Artifact, ...] = ()
+    """What its runs will write and announce, in their reports."""

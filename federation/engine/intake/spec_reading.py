@@ -8,6 +8,7 @@ from typing import Any
 
 from federation.engine.failures.rules import Rule
 
+from .artifacts import check_artifacts
 from .job_fields import JOB_FIELD_NAMES, JOB_FIELDS
 from .normal_form import encode, spec_json
 from .reading import Faults, Fields
@@ -23,6 +24,7 @@ def read_spec(value: object, rules: Rules) -> JobSpec:
         if field.is_required or fields.values.get(field.name) is not None:
             found[field.name] = field.read(fields, rules)
     _check_completions(fields, found)
+    check_artifacts(fields, found)
     spec = JobSpec(**found)
     faults.refuse_if_any()
     _check_size(spec, faults)
@@ -64,6 +66,7 @@ def _rough_size(spec: JobSpec) -> int:
     texts += sum(len(name) + LONGEST_ITEM for name in spec.constraints.gpu.architectures) if spec.constraints.gpu else 0
     texts += sum(len(need.name) + LONGEST_ITEM for need in spec.data)
     texts += sum(len(one.model) + LONGEST_ITEM for one in spec.throughput)
+    texts += sum(len(one.name + one.storage + one.path + one.url) + LONGEST_ITEM for one in spec.artifacts)
     texts += sum(LONGEST_BOUNDED_PART + 2 * _letters(rule) for rule in spec.failure_rules)
     texts += sum(map(len, named)) + sum(len(key) + len(value) for key, value in spec.labels)
     texts += 4 * (len(named) + len(spec.labels)) + 2 * LONGEST_BOUNDED_PART
