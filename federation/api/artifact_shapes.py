@@ -17,7 +17,7 @@ class DeclaredArtifactShape(serializers.Serializer[Any]):
     storage = serializers.CharField(required=False, max_length=63)
     path = serializers.CharField(required=False, max_length=MOST_PATH, help_text=WHERE)
     url = serializers.CharField(required=False, max_length=MOST_URL, help_text="Such as s3://models/run-7.")
-    required = serializers.BooleanField(
+    required = serializers.BooleanField(  # type: ignore[assignment]  # the stubs know DRF's own `required`
         required=False, help_text="If a successful run does not announce it, the job's reason says so; default false."
     )
 
@@ -50,7 +50,7 @@ class AnnouncedArtifactShape(serializers.Serializer[Any]):
 
 class JobArtifactShape(serializers.Serializer[Any]):
     name = serializers.CharField()
-    required = serializers.BooleanField()
+    required = serializers.BooleanField()  # type: ignore[assignment]
     storage = serializers.CharField(allow_null=True)
     path = serializers.CharField(allow_null=True, help_text=WHERE)
     url = serializers.CharField(allow_null=True)

@@ -1,6 +1,7 @@
 """Announcements of artifacts race with each other and with the end of their attempt."""
 
 import threading
+from functools import partial
 
 import pytest
 from django.db import transaction
@@ -39,7 +40,7 @@ def end(attempt):
 
 def test_of_announcements_at_once_the_newest_remains():
     attempt = running()
-    assert at_once(*[lambda n=n: announce(attempt, n) for n in range(1, 9)]) == []
+    assert at_once(*[partial(announce, attempt, number) for number in range(1, 9)]) == []
     row = Artifact.objects.get()
     assert (row.sequence, row.sha256, row.size_bytes) == (8, f"{8:064x}", 8)
 
@@ -48,7 +49,7 @@ def test_an_end_says_what_was_announced_before_it_and_nothing_is_announced_after
     outcomes = set()
     for _ in range(12):
         attempt = running()
-        raised = at_once(lambda a=attempt: announce(a, 1), lambda a=attempt: end(a), lambda a=attempt: announce(a, 2))
+        raised = at_once(partial(announce, attempt, 1), partial(end, attempt), partial(announce, attempt, 2))
         assert all(isinstance(error, NotAuthenticated) for error in raised), raised
         is_there = Artifact.objects.filter(attempt=attempt).exists()
         job = Job.objects.get(id=attempt.job_id)
