@@ -205,7 +205,8 @@ def test_names_of_fields_are_those_of_the_reference():
         (places.TIER_FIELDS, "after_seconds clusters regions"),
         (places.TOPOLOGY_FIELDS, "level mode"),
         (priority_classes.GRANT_FIELDS, "role tenant"),
-        (reports.REPORT_FIELDS, "sequence step total_steps loss series checkpoint"),
+        (reports.REPORT_FIELDS, "sequence step total_steps loss series checkpoint artifacts"),
+        (reports.ANNOUNCED_FIELDS, "name path sha256 size_bytes"),
         (reports.CHECKPOINT_FIELDS, "reference size_bytes step flavors written_at"),
     ):
         assert set(found) == set(expected.split())
