@@ -24,7 +24,9 @@ def test_a_digest_is_copied_also_after_the_page_has_asked_again(window, admin, w
     button = w.page.get_by_role("button", name="Copy the digest of model")
     button.wait_for()
     assert not w.page.evaluate(WIDE)
-    w.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")  # reading back is not allowed
+    w.page.evaluate(
+        "navigator.clipboard.writeText = async (text) => { window.copied = text; }"
+    )  # reading back is not allowed
     button.focus()
     w.page.keyboard.press("Enter")
     w.page.get_by_role("button", name="Copied the digest of model").wait_for()

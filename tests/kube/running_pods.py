@@ -1,51 +1,12 @@
 """A control plane whose nodes run pods (`devtools.localfleet.kubelet`), and what tests ask of it."""
 
-import asyncio
 import json
-import shutil
-import tempfile
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
-import pytest
-
-from devtools.localfleet import start_fleet, stop_fleet
-from devtools.localfleet.admin import apply, client, create_nodes
-from devtools.localfleet.kubelet import RUNS_LABEL
-from tests.contract.worlds import BASE_NODES, Real, node_object
-from tests.kube.conftest import gateway_token
 
 SECONDS = 60
-
-
-@pytest.fixture(scope="module")
-def plane():
-    root = Path(tempfile.mkdtemp(prefix="switchyard-kubelet-", dir="/var/tmp"))
-    (found,) = start_fleet(("ran",), root, with_nodes=False, kubelet=True)
-    ours = [{**node, "metadata": {**node["metadata"], "labels": {**node["metadata"]["labels"], RUNS_LABEL: "true"}}}
-            for node in BASE_NODES]  # fmt: skip
-    try:
-        asyncio.run(create_nodes(found, [*ours, node_object("pretend")]))
-        apply(found, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "runs"}}])
-        with client(found) as http:
-            wait_for(lambda: http.get("/api/v1/namespaces/runs/serviceaccounts/default").is_success, "an account")
-        yield found
-    finally:
-        stop_fleet([found])
-        shutil.rmtree(root, ignore_errors=True)
-
-
-@pytest.fixture
-def http(plane):
-    with client(plane) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def world(plane):
-    return Real(plane, gateway_token(plane))
 
 
 def wait_for(condition, what):
