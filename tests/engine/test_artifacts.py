@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.engine.artifacts import Artifact, is_object_url, reference_below, unannounced, unannounced_text
+from federation.engine.intake.manifest import read_manifest
 from federation.engine.intake.normal_form import encode, shape_of, spec_json
 from federation.engine.intake.reading import Refused
 from federation.engine.intake.spec import Rules
@@ -173,3 +174,14 @@ def test_what_is_missing_at_the_end_is_named():
     assert "the required artifacts model, report." in unannounced_text(["model", "report"])
     assert reference_below(MODEL, "") == "runs/7/model"
     assert reference_below(LOGS, "a/b") == "s3://bucket/run-7/logs/a/b"
+
+
+def test_they_stand_beside_a_manifest():
+    container = {"name": "main", "image": "train:1", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    pods = {"restartPolicy": "Never", "containers": [container]}
+    made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": {"template": {"spec": pods}}}
+    beside = {"reports": True, "artifacts": [LOGS]}
+    assert read_manifest(made, beside, RULES).artifacts == (Artifact("logs", url=LOGS["url"]),)
+    assert refusals({"artifacts": [MODEL], "reports": True}, lambda body: read_manifest(made, body, RULES)) == {
+        ("artifacts[0].path", "not_allowed")
+    }
