@@ -98,8 +98,7 @@ _MOVED = """wanted AS MATERIALIZED (SELECT unnest(%(ids)s::uuid[]) AS id), moved
 _READY = """
     RETURNING id
 ), ready AS (
-    SELECT id FROM moved
-     UNION ALL
+    SELECT id FROM moved UNION ALL
     SELECT id FROM federation_attempt
      WHERE id IN (SELECT id FROM wanted) AND claim_token = %(token)s AND stop_requested_at IS NULL
        AND state IN ('starting', 'running') AND released_at IS NULL
@@ -124,8 +123,8 @@ def commit_to_start(token: int, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[
 
     This commits the gateway to run them, unless a stop was requested, or they could run into a maintenance window: those
     are recalled (`operations.maintenance`). Attempts already `starting` come from a worker that died, or from a cluster that
-    released only some of their objects, whose pods may already run (`running`). They are released again, which is harmless.
-    One that was `unknown` keeps the time of its first commitment.
+    released only some of their objects, whose pods may already run (`running`). They are released again, harmlessly. One
+    that was `unknown` keeps the time of its first commitment.
     """
     with connection.cursor() as cursor:
         cursor.execute(COMMIT_TO_START, {"ids": list(attempt_ids), "token": token})
