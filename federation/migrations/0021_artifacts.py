@@ -1,4 +1,4 @@
-"""Artifacts that runs announce (`0020_artifacts.sql`)."""
+"""Artifacts that runs announce (`0021_artifacts.sql`)."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-SQL = Path(__file__).with_name("0020_artifacts.sql").read_text(encoding="utf-8")
+SQL = Path(__file__).with_name("0021_artifacts.sql").read_text(encoding="utf-8")
 UNDO = "DROP TRIGGER an_artifact_is_announced_by_a_run ON federation_artifact; DROP FUNCTION federation_check_artifact;"
 
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('federation', '0018_moves'),
+        ('federation', '0020_ends_are_dated_now'),
     ]
 
     operations = [
