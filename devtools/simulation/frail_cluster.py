@@ -33,17 +33,25 @@ class FrailCluster(Cluster):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.gates_refused: set[str] = set()
-        """Attempts with a pod whose gate a webhook refused to open."""
+        self.gates: dict[str, list[tuple[int, str, bool]]] = {}
+        """What was answered about the gates of an attempt's pods: when, the pod's uid, and whether the gate was opened. A
+        right that lacks for a while is no answer.
+        """
         self.reclaimed: set[str] = set()
         """Jobs by uid that Kueue suspended: their first pods are removed."""
         self.shown: set[str] = set()
         """Pods by uid that the gateway was shown after they started."""
 
-    def note_gate_refused(self, pod_uid: str) -> None:
-        """A webhook refuses to open the gate of this pod."""
+    def note_gate(self, pod_uid: str, *, is_open: bool) -> None:
+        """The gate of this pod is opened, or a webhook refuses to open it."""
         if pod_uid in self.pods:
-            self.gates_refused.add(self.pods[pod_uid].labels.get(LABEL_ATTEMPT, ""))
+            attempt_id = self.pods[pod_uid].labels.get(LABEL_ATTEMPT, "")
+            self.gates.setdefault(attempt_id, []).append((self._scheduler.now_us, pod_uid, is_open))
+
+    def open_gate(self, namespace: str, name: str, uid: str, gate: str) -> None:
+        """Removes the gate, and notes that."""
+        super().open_gate(namespace, name, uid, gate)
+        self.note_gate(uid, is_open=True)
 
     def take_name(self, namespace: str, name: str) -> None:
         """A stranger makes a suspended Job of this name, in place of one of ours that has not run."""

@@ -90,7 +90,6 @@ def promise_8_a_suspended_job_does_not_run(world: "World") -> list[str]:
 def promise_8_what_runs_is_not_recalled(world: "World") -> list[str]:
     """A recall is for attempts without a started pod, and a refusal of the release for objects that are not released."""
     runs, found = _own_runs(world), []
-    gates = {id_ for one in [*world.clusters.values(), *world.removed] for id_ in one.gates_refused}
     for id_, state, end_reason, _, asked_us, _, number, job_id, objects in world.watch.rows(ENDED):
         if state != "preempted" or asked_us is None:
             continue
@@ -98,10 +97,18 @@ def promise_8_what_runs_is_not_recalled(world: "World") -> list[str]:
         is_recall = end_reason in ("did_not_start", "cluster_draining", "maintenance_ahead", "pods_gone")
         is_refusal = end_reason == "refused_by_cluster" and objects == 1 and not _was_suspended(world, ran, asked_us)
         # The rest of a gang cannot start: what has started is stopped with it.
-        is_refusal = is_refusal and str(id_) not in gates
+        is_refusal = is_refusal and not _has_refused_gate(world, str(id_), asked_us)
         if ran and (is_recall or is_refusal):
             found.append(f"attempt {number} of {job_id} ran, and was taken back as {end_reason}")
     return found
+
+
+def _has_refused_gate(world: "World", attempt_id: str, at_us: int) -> bool:
+    """Whether the last answer before that time about the gate of one of its pods was a refusal: its gang cannot be whole."""
+    last: dict[str, bool] = {}
+    for cluster in [*world.clusters.values(), *world.removed]:
+        last |= {uid: is_open for when_us, uid, is_open in cluster.gates.get(attempt_id, ()) if when_us < at_us}
+    return not all(last.values())
 
 
 def _was_suspended(world: "World", runs: list[Run], at_us: int) -> bool:
@@ -139,7 +146,7 @@ def promise_8_an_end_has_a_true_reason(world: "World") -> list[str]:
     taken = {
         key
         for cluster in [*world.clusters.values(), *world.removed]
-        for key in (*cluster.names_taken, *cluster.strangers, *cluster.services.foreign)
+        for key in (*cluster.names_taken, *cluster.strangers, *cluster.services.names_taken)
     }
     names: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for id_, namespace, name in world.watch.rows(NAMES):
@@ -266,11 +273,20 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
 
 
 def _removed_unseen(world: "World") -> list[Run]:
-    """Runs that Kueue ended, and whose pods were removed while the gateway could not see their cluster: they left no trace."""
+    """Runs that left no trace: Kueue ended them, and their pods were removed while the gateway could not see their cluster; or
+    their cluster was destroyed before it had shown them, and an administrator attested that they are lost.
+    """
     clusters = [*world.clusters.values(), *world.removed]
+    unseen = [(one, run) for one in clusters for run in one.runs if run.pod_uid not in one.shown]
+    lost = {str(id_) for (id_,) in world.watch.rows(LOST)}
     return [
-        run for one in clusters for run in one.runs if run.job_uid in one.reclaimed and run.pod_uid not in one.shown
+        run
+        for one, run in unseen
+        if run.job_uid in one.reclaimed or (world.links[one.name].is_destroyed and run.attempt_id in lost)
     ]
+
+
+LOST = "SELECT id FROM federation_attempt WHERE state = 'lost'"
 
 
 METERED = """

@@ -36,6 +36,6 @@ class Link:
         if self.happens("gate_forbidden"):
             raise Refused("forbidden", status=403)
         if self.happens("gate_refused"):
-            self.cluster.note_gate_refused(uid)
+            self.cluster.note_gate(uid, is_open=False)
             raise Refused("an admission webhook denied the request", status=422)
         self.cluster.open_gate(namespace, pod, uid, gate)

@@ -44,6 +44,8 @@ class Services:
     known: dict[Key, Service] = field(default_factory=dict)
     foreign: dict[Key, str] = field(default_factory=dict)
     """The uids of Services that strangers made with names of ours."""
+    names_taken: set[Key] = field(default_factory=set)
+    """Names that they ever took: a backup that is put back may take their Services away."""
     unnamed: set[str] = field(default_factory=set)
     """Attempts of which a pod started while the Service did not exist that gives it its name."""
 
@@ -70,6 +72,7 @@ class Services:
             return False
         self.known[key] = Service(*key, self.new_uid(), {}, set(), {"app": "theirs"})
         self.foreign[key] = self.known[key].uid
+        self.names_taken.add(key)
         return True
 
     def collect(self, alive: Collection[str]) -> None:

@@ -68,13 +68,13 @@ def test_a_gate_is_refused_by_the_fault_that_happens(kind, wishes, status):
     from clusters.drivers import Refused  # noqa: PLC0415
     from devtools.simulation.link import Link  # noqa: PLC0415
 
-    noted: list[str] = []
-    cluster: Any = SimpleNamespace(open_gate=lambda *_: noted.append("opened"), note_gate_refused=noted.append)
+    noted: list[tuple[str, bool]] = []
+    cluster: Any = SimpleNamespace(note_gate=lambda uid, is_open: noted.append((uid, is_open)))
     link = Link(cluster, Faults(1, chosen={kind: 1.0}), SCHEDULER)
     with pytest.raises(Refused) as refused:
         link.open_gate("team", "pod-0", "uid-0", "gate", wishes)
     assert refused.value.status == status
-    assert noted == (["uid-0"] if kind == "gate_refused" else [])
+    assert noted == ([("uid-0", False)] if kind == "gate_refused" else [])
 
 
 def test_without_preferences_a_gate_opens_where_they_are_refused():

@@ -1,0 +1,90 @@
+"""The judges of ends excuse what cannot be known, and nothing that is like it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from devtools.simulation.objects import Run
+
+SECOND = 1_000_000
+ATTEMPT, JOB = "attempt-1", "job-1"
+REFUSED, OPENED = False, True
+NAME = ("team", "swy-1")
+
+
+def ran(uid="pod-0", **more):
+    given: dict[str, Any] = {"from_us": 10 * SECOND, "to_us": 100 * SECOND, "gpus": 1, "index": 0} | more
+    return Run("east", uid, "job-uid", JOB, ATTEMPT, node="east-0", **given)
+
+
+def cluster(runs, **more):
+    # Django must be set up before the gateway's names are imported, so this is not at the top.
+    from devtools.simulation.services import Services  # noqa: PLC0415
+
+    given: dict[str, Any] = {"taken_away": set(), "looks": {}, "gates": {}, "reclaimed": set(), "shown": set()}
+    given |= {"names_taken": set(), "strangers": [], "services": Services(lambda: "uid")}
+    return SimpleNamespace(name="east", runs=runs, **(given | more))
+
+
+def world(one, rows, **more):
+    """A world that has one cluster and in which statements find these rows."""
+    past = SimpleNamespace(spans=[], overlap=lambda *_: False)
+    given: dict[str, Any] = {"clusters": {"east": one}, "removed": [], "lost_commits": past}
+    given |= {"links": {"east": SimpleNamespace(is_destroyed=False)}}
+    watch = SimpleNamespace(rows=lambda statement, *_: rows.get(statement, []))
+    return SimpleNamespace(watch=watch, scheduler=SimpleNamespace(now_us=999 * SECOND), **(given | more))
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_excused"),
+    [
+        ([], False),
+        ([(30, "pod-1", REFUSED)], True),
+        ([(30, "pod-1", REFUSED), (31, "pod-1", OPENED)], False),
+        ([(30, "pod-1", REFUSED), (31, "pod-0", OPENED)], True),
+        ([(60, "pod-1", REFUSED)], False),
+    ],
+)
+def test_a_gang_that_runs_is_taken_back_as_refused_only_if_a_gate_stayed_closed(answers, is_excused):
+    """It was asked to stop at 50 s."""
+    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+
+    gates = {ATTEMPT: [(at * SECOND, uid, is_open) for at, uid, is_open in answers]}
+    ended = (ATTEMPT, "preempted", "refused_by_cluster", "refused_by_cluster", 50 * SECOND, 9 * SECOND, 1, JOB, 1)
+    one = world(cluster([ran()], gates=gates), {judges.ENDED: [ended]})
+    said = [] if is_excused else [f"attempt 1 of {JOB} ran, and was taken back as refused_by_cluster"]
+    assert judges.promise_8_what_runs_is_not_recalled(one) == said
+
+
+@pytest.mark.parametrize(
+    ("is_taken", "is_put_back", "is_true"), [(True, False, True), (True, True, True), (False, True, False)]
+)
+def test_a_service_name_that_was_taken_stays_a_true_reason_when_a_backup_forgets_it(is_taken, is_put_back, is_true):
+    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+
+    one = cluster([])
+    if is_taken:
+        one.services.take_name(*NAME)
+    if is_put_back:
+        one.services.put_back({})
+        assert one.services.foreign == {}
+    said = [] if is_true else [f"attempt {ATTEMPT} ended because a name was taken, and none of {[NAME]} was"]
+    there = world(one, {judges.NAMES: [(ATTEMPT, *NAME)]})
+    assert judges.promise_8_an_end_has_a_true_reason(there) == said
+
+
+@pytest.mark.parametrize(
+    ("is_destroyed", "is_lost", "is_shown", "is_excused"),
+    [(True, True, False, True), (False, True, False, False), (True, False, False, False), (True, True, True, False)],
+)
+def test_only_what_a_destroyed_cluster_never_showed_need_not_be_metered(is_destroyed, is_lost, is_shown, is_excused):
+    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+
+    there = world(
+        cluster([ran()], shown={"pod-0"} if is_shown else set()),
+        {judges.LOST: [(ATTEMPT,)] if is_lost else []},
+        links={"east": SimpleNamespace(is_destroyed=is_destroyed)},
+    )
+    said = [] if is_excused else [f"job {JOB} ran 90000 GPU-ms and is metered 0 GPU-ms"]
+    assert judges.promise_15_what_ran_is_metered(there) == said
