@@ -92,6 +92,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "gate_refused": (0.1, 0.3),
     # events
     "rows_spoiled": (0.2, 0.5),
+    "spot_notice": (0.5, 1.5),
+    "programs_report": (0.5, 2.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -105,7 +107,7 @@ EVENTS = (
     "stranger_plants", "stranger_copies", "kueue_reclaims", "flavor_renamed", "tenant_moved", "limits_changed", "policy_changed",
     "reserved", "egress_changed", "proved", "cluster_removed", "cluster_destroyed",
     "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
-    "asked_wrongly", "rows_spoiled",
+    "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

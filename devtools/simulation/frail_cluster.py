@@ -168,9 +168,15 @@ class FrailCluster(Cluster):
             self._after((5.0, 40.0), lambda pod=pod: self._note_lost(pod))  # type: ignore[misc]
         self._after((1.0, 5.0), lambda: self._changed("changed", "node", node))
 
+    def announce_end(self, name: str, taint: str) -> None:
+        """The provider will take the node away soon: it gets no more pods."""
+        self.tell(f"node {name} is about to go away ({taint})")
+        self.nodes[name].taints = [{"key": taint, "value": "", "effect": "NoSchedule"}]
+        self._changed("changed", "node", self.nodes[name])
+
     def repair_node(self, name: str) -> None:
-        """The node is back, empty."""
-        self.nodes[name].is_ready = True
+        """The node is back, empty, or stays after all."""
+        self.nodes[name].is_ready, self.nodes[name].taints = True, []
         self._changed("changed", "node", self.nodes[name])
         self._schedule()
 

@@ -12,7 +12,7 @@ from quotas.engine.holds import CEILING, Borrowing
 from quotas.operations import put_limit
 from tenancy.queries import SYSTEM
 
-from . import administration, catalogue, spoiling, strangers
+from . import administration, catalogue, notices, spoiling, strangers
 from .administration import cluster_id, path_of
 from .cluster import Cluster
 from .frail_cluster import FrailCluster
@@ -45,7 +45,13 @@ class Mischief:
         """Does it, unless the world has healed meanwhile."""
         if self._faults.is_healed or not self._faults.befalls(event):
             return
-        elsewhere = {**administration.EVENTS, **catalogue.EVENTS, **strangers.EVENTS, **spoiling.EVENTS}
+        elsewhere = {
+            **administration.EVENTS,
+            **catalogue.EVENTS,
+            **strangers.EVENTS,
+            **spoiling.EVENTS,
+            **notices.EVENTS,
+        }
         if event in elsewhere:
             elsewhere[event](self._world)
         else:

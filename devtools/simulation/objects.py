@@ -28,6 +28,7 @@ class Node:
     is_ready: bool = True
     product: str = "NVIDIA-H100-80GB-HBM3"
     rack: str = ""
+    taints: list[dict[str, str]] = field(default_factory=list)
 
     def seen(self) -> NodeSeen:
         """The port's view."""
@@ -35,7 +36,9 @@ class Node:
         if self.rack:
             labels["topology.kubernetes.io/rack"] = self.rack
         amounts = {"cpu": str(self.cpu), "memory": "1024Gi", "pods": "110", GPU: str(self.gpus)}
-        return NodeSeen(self.name, self.uid, labels, [], amounts, is_ready=self.is_ready, is_schedulable=True)
+        return NodeSeen(
+            self.name, self.uid, labels, list(self.taints), amounts, is_ready=self.is_ready, is_schedulable=True
+        )
 
 
 @dataclass(slots=True)

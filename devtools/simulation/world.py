@@ -113,6 +113,8 @@ class World:
     """Attempts of which the database refused to store usage for a while."""
     fulfilled: list[tuple[int, str]] = field(default_factory=list)
     """When operators learned that an action was done, and the action."""
+    noticed: list[tuple[int, str, str]] = field(default_factory=list)
+    """When it was announced that a node goes away: the time, its cluster and its name."""
     planned: dict[UUID, int] = field(default_factory=dict)
     """When operators learned that a maintenance window is planned, by the window."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -348,7 +350,7 @@ class World:
             cluster.mend_images()
             cluster.hurry()
             for node in cluster.nodes.values():
-                if not node.is_ready:
+                if not node.is_ready or node.taints:
                     cluster.repair_node(node.name)
         for process in self.processes.values():
             process.is_frozen = False

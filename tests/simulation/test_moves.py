@@ -24,10 +24,11 @@ REFUSED_GATES = [("wishes_refused", [{"weight": 1}], 422), ("gate_forbidden", []
 
 def handlers():
     # Django must be set up before operations are imported, so this is not at the top.
-    from devtools.simulation import administration, catalogue, mischief, spoiling, strangers  # noqa: PLC0415
+    from devtools.simulation import administration, catalogue, mischief, notices, spoiling, strangers  # noqa: PLC0415
 
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
-    return ours | set(administration.EVENTS) | set(catalogue.EVENTS) | set(strangers.EVENTS) | set(spoiling.EVENTS)
+    others = (administration.EVENTS, catalogue.EVENTS, strangers.EVENTS, spoiling.EVENTS, notices.EVENTS)
+    return ours.union(*others)
 
 
 def test_each_event_has_one_who_causes_it():
