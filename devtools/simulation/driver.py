@@ -56,7 +56,7 @@ class SimulatedClusterDriver:
             link.on_write(what, uid)
         await asyncio.sleep(faults.between(0.001, 0.05))
         await self._reach()
-        fault = self._fault_of(what)
+        fault = self._fault_of(what, uid)
         if fault:
             link.scheduler.note(f"{self._cluster.name} {what} {fault}\n")
             link.scheduler.tell(self._cluster.name, f"{what}: {fault}")
@@ -79,9 +79,9 @@ class SimulatedClusterDriver:
         await self._reach()
         return answer
 
-    def _fault_of(self, what: str) -> str:
-        is_refused = what == "release_job" and self._link.refuses_releases
-        return "refused" if is_refused else self._link.faults.first(CALLS)
+    def _fault_of(self, what: str, uid: str) -> str:
+        of_release = self._link.fault_of_release(uid) if what == "release_job" else ""
+        return of_release or self._link.faults.first(CALLS)
 
     async def _write(self, what: str, key: Key, uid: str, apply: Callable[[], Result]) -> Result:
         """Sends a request that changes a Job. A stranger may have taken its name when it arrives."""

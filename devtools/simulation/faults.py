@@ -94,6 +94,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "rows_spoiled": (0.2, 0.5),
     "spot_notice": (0.5, 1.5),
     "programs_report": (0.5, 2.0),
+    # calls to clusters
+    "release_unheard": (0.1, 0.5),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (

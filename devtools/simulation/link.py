@@ -22,12 +22,24 @@ class Link:
         self.is_revoked = False
         self.refuses_releases = False
         self.is_destroyed = False
+        self.unheard: set[str] = set()
+        """Jobs by uid that were released without a reply: a webhook refuses their next release."""
         self.on_write: Callable[[str, str], None] = lambda _what, _uid: None
         """Called with each request that changes a Job, when it is sent: what it does, and the uid."""
 
     def happens(self, kind: str) -> bool:
         """Whether the fault happens now, and says so."""
         return self.faults.happens(kind)
+
+    def fault_of_release(self, uid: str) -> str:
+        """What happens to a release: a webhook refuses it, or its reply is lost, and the next one is refused."""
+        if self.refuses_releases or (uid in self.unheard and not self.faults.is_healed):
+            self.unheard.discard(uid)
+            return "refused"
+        if self.happens("release_unheard"):
+            self.unheard.add(uid)
+            return "reply_lost"
+        return ""
 
     def open_gate(self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]]) -> None:
         """Removes the gate of a pod. A webhook may refuse preferences, or the whole request; rights may lack for a while."""

@@ -35,9 +35,11 @@ WRONG: tuple[dict[str, Any], ...] = (
 
 
 def give_notice(world: "World") -> None:
-    """The provider announces with a taint that it takes a node away, and does that within two minutes."""
+    """The provider announces with a taint that it takes a node away, rather one with pods, and does that within two minutes."""
     cluster = world.clusters[CLUSTERS[world.faults.choose(CLUSTERS)]]
+    busy = {pod.node for pod in cluster.pods.values() if not pod.is_ended}
     nodes = [node for _, node in sorted(cluster.nodes.items()) if node.is_ready and not node.taints]
+    nodes = [node for node in nodes if node.name in busy] or nodes
     if not nodes:
         return
     node = nodes[world.faults.choose(nodes)]

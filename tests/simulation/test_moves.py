@@ -14,6 +14,7 @@ ELSEWHERE = {
     "commit_lost_not_done", "statement_lost", "death", "bell_lost", "bell_tripled", "bell_late", "image_missing",
     "clocks_differ", "list_lacks", "name_taken", "uid_lies", "hook_changes", "hook_refuses", "hook_fails",
     "late", "service_name_taken", "wishes_refused", "gate_forbidden", "gate_refused",
+    "release_unheard",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 
@@ -94,3 +95,27 @@ def test_a_run_that_does_not_come_to_its_end_finds_no_defect():
     assert not is_found(Result(1))
     assert not is_found(Result(1, breaks=["simulation: the run takes more than 120 s", "a task: Stalled: likewise"]))
     assert is_found(Result(1, breaks=["promise 8, a job never runs twice at once: it did", "  a row"]))
+
+
+def test_a_release_without_a_reply_is_refused_when_it_is_repeated():
+    from devtools.simulation.link import Link  # noqa: PLC0415
+
+    cluster: Any = None
+    faults = Faults(1, chosen={"release_unheard": 1.0})
+    link = Link(cluster, faults, SCHEDULER)
+    assert [link.fault_of_release("uid-0") for _ in range(3)] == ["reply_lost", "refused", "reply_lost"]
+    faults.is_healed = True
+    assert link.fault_of_release("uid-0") == ""
+
+
+def test_where_gates_are_refused_the_first_job_is_a_gang_over_several_nodes_within_quota():
+    from devtools.simulation.clients import CROWD, plan  # noqa: PLC0415
+    from devtools.simulation.stage import TEAMS  # noqa: PLC0415
+    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+
+    plans = [plan(seed, (), ANY, is_ordered=True) for seed in range(40)]
+    firsts = [jobs[0].body for jobs in plans if len(jobs) != CROWD]
+    assert len(firsts) > 30
+    assert {(body["tenant"], len(body["pod_sets"]), body["pod_sets"][0]["count"]) for body in firsts} == {
+        (TEAMS[0], 1, 2)
+    }

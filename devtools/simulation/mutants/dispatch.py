@@ -63,7 +63,7 @@ def _half_a_gang_is_gone(change: Change) -> None:
     change.put(calls, "_vanished", vanished)
 
 
-@mutant(only({"refused": 0.35, "reply_lost": 0.5}, gangs=0, cancels=0, run_seconds=LONG))
+@mutant(only({"release_unheard": 0.9}, gangs=0, cancels=0, run_seconds=(200,)))
 def _a_refused_release_is_not_looked_after(change: Change) -> None:
     """A repeated release that is refused is taken for an object that never ran."""
     original = standing_of
