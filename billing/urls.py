@@ -2,6 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, path
 
+from .api.anomalies import AnomaliesView, AnomalyDecisionView, AnomalyView
 from .api.budgets import ApprovalView, BudgetsView, BudgetView, OverridesView
 from .api.conflicts import ConflictResolutionView, ConflictsView, ConflictView
 from .api.corrections import CorrectionsView
@@ -14,6 +15,7 @@ from .api.disputes import (
 )
 from .api.egress import EgressPricesView, EgressPriceView
 from .api.exports import FocusSchemaView, FocusView, UsageFileView
+from .api.forecasts import BudgetForecastView, ForecastView
 from .api.invoices import CreditNotesView, InvoicePdfView, InvoicesView, InvoiceTermsView, InvoiceView
 from .api.opencost import AllocationView, AssetsView
 from .api.periods import (
@@ -26,11 +28,15 @@ from .api.periods import (
 )
 from .api.sharing import NegativeIdleAcceptanceView, NegativeIdleView, PoliciesView, SharingView
 from .api.views import PricesView, UsageView
-from .web import budgets, conflicts, disputes, egress, idle, invoices, months, prices, usage
+from .web import anomalies, budgets, conflicts, disputes, egress, forecasts, idle, invoices, months, prices, usage
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
+    path("anomalies", AnomaliesView.as_view(), name="api-anomalies"),
+    path("anomalies/<uuid:anomaly_id>", AnomalyView.as_view(), name="api-anomaly"),
+    path("anomalies/<uuid:anomaly_id>/decide", AnomalyDecisionView.as_view(), name="api-anomaly-decide"),
     path("budgets", BudgetsView.as_view(), name="api-budgets"),
     path("budgets/<uuid:budget_id>", BudgetView.as_view(), name="api-budget"),
+    path("budgets/<uuid:budget_id>/forecast", BudgetForecastView.as_view(), name="api-budget-forecast"),
     path("budgets/<uuid:budget_id>/overrides", OverridesView.as_view(), name="api-budget-overrides"),
     path(
         "budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve",
@@ -43,6 +49,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("egress-prices/<uuid:price_id>", EgressPriceView.as_view(), name="api-egress-price"),
     path("exports/focus", FocusView.as_view(), name="api-exports-focus"),
     path("exports/focus/schema", FocusSchemaView.as_view(), name="api-exports-focus-schema"),
+    path("forecast", ForecastView.as_view(), name="api-forecast"),
     path("invoice-remarks", RemarksView.as_view(), name="api-invoice-remarks"),
     path("invoice-remarks/<uuid:remark_id>", RemarkView.as_view(), name="api-invoice-remark"),
     path("invoice-remarks/<uuid:remark_id>/answer", RemarkAnswerView.as_view(), name="api-invoice-remark-answer"),
@@ -82,11 +89,14 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("usage", UsageView.as_view(), name="api-usage"),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
+    path("anomalies/", anomalies.anomalies, name="anomalies"),
+    path("anomalies/<uuid:anomaly_id>/", anomalies.anomaly, name="anomaly"),
     path("budgets/", budgets.budgets, name="budgets"),
     path("budgets/set/", budgets.edit, name="budget-edit"),
     path("budgets/<uuid:budget_id>/", budgets.budget, name="budget"),
     path("budgets/<uuid:budget_id>/remove/", budgets.remove, name="budget-remove"),
     path("budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve/", budgets.approve, name="budget-approve"),
+    path("forecast/", forecasts.forecast, name="forecast"),
     path("idle/", idle.idle, name="idle"),
     path("invoices/", invoices.invoices, name="invoices"),
     path("invoices/terms/", invoices.terms, name="invoice-terms"),

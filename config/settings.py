@@ -61,6 +61,7 @@ METRICS_TOKEN = env.text("SWITCHYARD_METRICS_TOKEN", "")
 METRICS_PORT = env.number("SWITCHYARD_METRICS_PORT", 8002, least=0, most=65532)
 METRICS_BIND = env.text("SWITCHYARD_METRICS_BIND", "")
 CLUSTER_LOST_SECONDS = env.number("SWITCHYARD_CLUSTER_LOST_SECONDS", 40, least=1)
+ANOMALY_LEAST = env.decimal("SWITCHYARD_ANOMALY_LEAST", "100", most=10**9)
 SPOT_INTERRUPTIONS_PER_HOUR = env.decimal("SWITCHYARD_SPOT_INTERRUPTIONS_PER_HOUR", "0.05", most=100)
 STALE_SECONDS = env.number("SWITCHYARD_STALE_SECONDS", 180, least=20)
 KEEP_FINISHED_SECONDS = env.number("SWITCHYARD_KEEP_FINISHED_SECONDS", 3600, least=0)
@@ -218,6 +219,18 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "in_turns": True,
         "queue": "bill",
         "every_seconds": 300,
+    },
+    "foresee": {
+        "task": "billing.tasks.foresee_budgets",
+        "inline": "billing.operations.forecasts.foresee_budgets",
+        "queue": "notify",
+        "every_seconds": 3600,
+    },
+    "inspect": {
+        "task": "billing.tasks.inspect_spending",
+        "inline": "billing.operations.anomalies.inspect_spending",
+        "queue": "notify",
+        "every_seconds": 86_400,
     },
     "prove": {
         "task": "federation.tasks.prove_books",

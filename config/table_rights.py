@@ -34,7 +34,9 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "billing_budgethold": KEPT,
     "billing_budgetmovement": GROWS,
     "billing_budgetalert": GROWS,
+    "billing_budgetforecastalert": GROWS,
     "billing_budgetoverride": KEPT,
+    "billing_spendanomaly": KEPT,
     # Written by a trigger of the owner with each segment.
     "billing_tenantmonth": READ,
     "billing_tenantday": READ,

@@ -46,6 +46,8 @@ PAGES = {
     "invoices": "/invoices/",
     "invoice-terms": "/invoices/terms/",
     "invoice-remarks": "/invoices/remarks/",
+    "forecast": "/forecast/",
+    "anomalies": "/anomalies/",
     "prices": "/prices/",
     "egress": "/prices/egress/",
     "datasets": "/datasets/",

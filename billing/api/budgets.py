@@ -11,11 +11,20 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.engine.budgets import Terms
-from billing.models import Budget, BudgetAlert, BudgetOverride
+from billing.engine.budgets import Terms, expectation_message
+from billing.models import Budget, BudgetAlert, BudgetForecastAlert, BudgetOverride
 from billing.operations.budgets import USUAL_THRESHOLDS, WantedBudget, delete_budget, put_budget
 from billing.operations.overrides import LONGEST_REASON, approve_override, request_override
-from billing.queries.budgets import PeriodState, alerts_of, budget_by_id, overrides_of, states_at, visible_budgets
+from billing.queries.budgets import (
+    PeriodState,
+    alerts_of,
+    budget_by_id,
+    expectation_of,
+    forecast_alerts_of,
+    overrides_of,
+    states_at,
+    visible_budgets,
+)
 from foundation.clock import now
 from foundation.plain_json import instant
 from foundation.problems import Invalid
@@ -59,6 +68,14 @@ class BudgetPut(StrictShape):
         max_length=10,
         help_text="Percentages of the amount; an alert is recorded when spending reaches one.",
     )
+    notify_forecast_at = serializers.ListField(
+        child=Whole(min_value=1, max_value=1000),
+        required=False,
+        allow_null=True,
+        default=None,
+        max_length=10,
+        help_text="The same of what is expected at the end of the period; absent: as it is, and [100] for a new budget.",
+    )
     stops_admission = serializers.BooleanField(
         default=False, help_text="No job starts that could go beyond the amount."
     )
@@ -73,6 +90,20 @@ class AlertShown(serializers.Serializer[Any]):
     at = Instant()
 
 
+class ForecastAlertShown(serializers.Serializer[Any]):
+    """A threshold that the shown period was expected to reach when the alert was recorded."""
+
+    percent = serializers.IntegerField()
+    spent = serializers.CharField()
+    amount = serializers.CharField()
+    expected = serializers.CharField(help_text="At the end of the period.")
+    low = serializers.CharField(help_text="10th percentile.")
+    high = serializers.CharField(help_text="90th percentile.")
+    reached_on = serializers.DateField(help_text="When the threshold is expected to be reached.")
+    text = serializers.CharField()
+    at = Instant()
+
+
 class BudgetShown(serializers.Serializer[Any]):
     """A budget and its figures in one period: the current one, or the only one of a budget with dates."""
 
@@ -84,6 +115,7 @@ class BudgetShown(serializers.Serializer[Any]):
     starts_on = serializers.DateField(allow_null=True)
     ends_on = serializers.DateField(allow_null=True)
     notify_at = serializers.ListField(child=serializers.IntegerField())
+    notify_forecast_at = serializers.ListField(child=serializers.IntegerField())
     stops_admission = serializers.BooleanField()
     period_start = Instant()
     period_end = Instant()
@@ -95,6 +127,7 @@ class BudgetShown(serializers.Serializer[Any]):
     left = serializers.CharField()
     state = serializers.ChoiceField(["open", "nearly_used", "used_up", "over"])
     alerts = AlertShown(many=True)
+    forecast_alerts = ForecastAlertShown(many=True)
     updated_at = Instant()
 
 
@@ -195,35 +228,56 @@ class _Figures:
 
     def __init__(self, budgets: list[Budget]) -> None:
         self._states = states_at(budgets, now())
-        self._alerts = alerts_of([(id_, state.span[0]) for id_, state in self._states.items()])
+        periods = [(id_, state.span[0]) for id_, state in self._states.items()]
+        self._alerts = alerts_of(periods)
+        self._expected = forecast_alerts_of(periods)
 
     def show(self, budget: Budget) -> dict[str, Any]:
         """A budget as the API shows it."""
-        return show_budget(budget, self._states[budget.id], self._alerts.get(budget.id, []))
+        alerts, expected = self._alerts.get(budget.id, []), self._expected.get(budget.id, [])
+        return show_budget(budget, self._states[budget.id], alerts, expected)
 
 
-def show_budget(budget: Budget, state: PeriodState, alerts: list[BudgetAlert]) -> dict[str, Any]:
+def show_budget(
+    budget: Budget, state: PeriodState, alerts: list[BudgetAlert], expected: list[BudgetForecastAlert]
+) -> dict[str, Any]:
     """A budget with its figures in a period."""
     is_money = state.terms.measure == "money"
     return {
         "id": str(budget.id),
         "tenant": budget.tenant.path,
-        "amount": {"amount": _text(state.amount), "currency": budget.currency} if is_money else None,
-        "gpu_hours": None if is_money else _text(state.amount),
+        "amount": {"amount": decimal_text(state.amount), "currency": budget.currency} if is_money else None,
+        "gpu_hours": None if is_money else decimal_text(state.amount),
         "period": budget.period,
         **_days(state.terms),
         "notify_at": budget.notify_at,
+        "notify_forecast_at": budget.notify_forecast_at,
         "stops_admission": budget.stops_admission,
         "period_start": instant(state.span[0]),
         "period_end": instant(state.span[1]),
-        "granted": _text(state.granted),
-        "spent": _text(state.spent),
-        "held": _text(state.held),
-        "left": _text(state.left),
+        "granted": decimal_text(state.granted),
+        "spent": decimal_text(state.spent),
+        "held": decimal_text(state.held),
+        "left": decimal_text(state.left),
         "state": state.state,
         "alerts": [
-            {"percent": one.percent, "spent": _text(one.spent), "amount": _text(one.amount), "at": instant(one.at)}
+            {
+                "percent": one.percent,
+                "spent": decimal_text(one.spent),
+                "amount": decimal_text(one.amount),
+                "at": instant(one.at),
+            }
             for one in alerts
+        ],
+        "forecast_alerts": [
+            {
+                **{name: decimal_text(getattr(one, name)) for name in ("spent", "amount", "expected", "low", "high")},
+                "percent": one.percent,
+                "reached_on": f"{one.reached_on}",
+                "text": expectation_message(state.terms, state.span, expectation_of(one)),
+                "at": instant(one.at),
+            }
+            for one in expected
         ],
         "updated_at": instant(budget.updated_at),
     }
@@ -233,7 +287,7 @@ def show_override(override: BudgetOverride) -> dict[str, Any]:
     """An override as the API shows it."""
     return {
         "id": str(override.id),
-        "amount": _text(override.amount),
+        "amount": decimal_text(override.amount),
         "reason": override.reason,
         "period_start": instant(override.period.starts_at),
         "expires_at": instant(override.expires_at),
@@ -244,7 +298,7 @@ def show_override(override: BudgetOverride) -> dict[str, Any]:
     }
 
 
-def _text(amount: Decimal) -> str:
+def decimal_text(amount: Decimal) -> str:
     """Exact, with at least two and at most twelve decimals."""
     text = f"{amount:.12f}".rstrip("0")
     whole, _, part = text.partition(".")
@@ -272,6 +326,7 @@ def _wanted(body: Mapping[str, Any]) -> WantedBudget:
         starts_at=_midnight(body["starts_on"]),
         ends_at=None if body["ends_on"] is None else _midnight(min(body["ends_on"], date.max - DAY) + DAY),
         notify_at=tuple(body["notify_at"]),
+        notify_forecast_at=None if body["notify_forecast_at"] is None else tuple(body["notify_forecast_at"]),
         stops_admission=body["stops_admission"],
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from typing import Literal, NamedTuple, TypeAlias
 from uuid import UUID
@@ -127,6 +127,28 @@ def period_name(terms: Terms, span: Span) -> str:
     if terms.period == "quarter":
         return f"{begins.year}-Q{(begins.month + 2) // 3}"
     return f"{begins.year}" if terms.period == "year" else f"{begins:%Y-%m-%d} to {ends - timedelta(days=1):%Y-%m-%d}"
+
+
+class Expectation(NamedTuple):
+    """A threshold of a budget that is expected to be reached: `percent` of `amount`, and what is expected at the end of the
+    period with its range.
+    """
+
+    percent: int
+    amount: Decimal
+    expected: Decimal
+    low: Decimal
+    high: Decimal
+    reached_on: date
+
+
+def expectation_message(terms: Terms, span: Span, found: Expectation) -> str:
+    """What an alert on the forecast says: the amounts, the range, and the day on which the threshold is reached."""
+    expected, low, high = (shown(one, terms) for one in (found.expected, found.low, found.high))
+    return (
+        f"{expected} are expected by the end of {period_name(terms, span)}, between {low} and {high}."
+        f" {found.percent} % of {shown(found.amount, terms)} are expected to be reached on {found.reached_on}."
+    )
 
 
 def refusal_message(path: str, terms: Terms, span: Span, figures: tuple[Decimal, Decimal, Decimal, Decimal]) -> str:

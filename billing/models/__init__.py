@@ -1,7 +1,9 @@
 """State and constraints of this room: prices, metered usage, the ledger of money with its periods, invoices, and budgets."""
 
+from .anomalies import SpendAnomaly as SpendAnomaly
 from .budgets import Budget as Budget
 from .budgets import BudgetAlert as BudgetAlert
+from .budgets import BudgetForecastAlert as BudgetForecastAlert
 from .budgets import BudgetHold as BudgetHold
 from .budgets import BudgetMovement as BudgetMovement
 from .budgets import BudgetOverride as BudgetOverride

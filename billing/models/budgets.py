@@ -41,6 +41,12 @@ class Budget(models.Model):
     ends_at = models.DateTimeField(null=True)
     amount = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
     notify_at = ArrayField(models.PositiveSmallIntegerField(), help_text="Percent of the amount; sorted, distinct.")
+    notify_forecast_at = ArrayField(
+        models.PositiveSmallIntegerField(),
+        db_default=[],
+        default=list,
+        help_text="The same, of what is expected at the end of the period.",
+    )
     stops_admission = models.BooleanField()
     counts_from = models.DateTimeField(help_text="The start of its first period; what ran earlier does not count.")
     removed_at = models.DateTimeField(null=True, editable=False)
@@ -224,6 +230,36 @@ class BudgetAlert(models.Model):
 
     def __str__(self) -> str:
         return f"{self.percent} %"
+
+
+class BudgetForecastAlert(models.Model):
+    """What is expected at the end of a period reached a threshold. Once for each threshold and period. It informs only:
+    admission never reads it.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    period = models.ForeignKey(BudgetPeriod, on_delete=models.PROTECT, related_name="forecast_alerts", db_index=False)
+    percent = models.PositiveSmallIntegerField()
+    spent = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES, help_text="When it was expected.")
+    amount = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES, help_text="When it was expected.")
+    expected = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    low = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    high = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    reached_on = models.DateField(help_text="The day on which the threshold is expected to be reached.")
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["period", "percent"], name="each_forecast_threshold_alerts_once_per_period"
+            ),
+            models.CheckConstraint(
+                condition=Q(low__lte=F("expected"), high__gte=F("expected")), name="forecast_is_within_its_range"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.percent} % on {self.reached_on}"
 
 
 class BudgetOverride(models.Model):

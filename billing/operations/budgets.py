@@ -26,12 +26,13 @@ from tenancy.queries import Actor, NotAllowedHere, permissions_at, tenant_by_pat
 MOST_THRESHOLDS = 10
 MOST_PERCENT = 1000
 USUAL_THRESHOLDS = (50, 80, 100)
+USUAL_FORECAST_THRESHOLDS = (100,)
 
 
 @dataclass(frozen=True, slots=True)
 class WantedBudget:
     """A budget to set. A budget of GPU-hours has no currency; one with `period` dates has `starts_at` and `ends_at`,
-    midnights in UTC.
+    midnights in UTC. `notify_forecast_at` None: as it is, and USUAL_FORECAST_THRESHOLDS of a new budget.
     """
 
     tenant_path: str
@@ -43,6 +44,7 @@ class WantedBudget:
     ends_at: datetime | None = None
     notify_at: tuple[int, ...] = USUAL_THRESHOLDS
     stops_admission: bool = False
+    notify_forecast_at: tuple[int, ...] | None = None
 
 
 @retried
@@ -116,9 +118,10 @@ def _check(wanted: WantedBudget) -> None:
         errors.append(FieldError("amount", "out_of_range", f"from 0 to {MOST_AMOUNT}"))
     if wanted.period not in Budget.Period.values:
         errors.append(FieldError("period", "unknown_period", f"one of {', '.join(Budget.Period.values)}"))
-    if len(wanted.notify_at) > MOST_THRESHOLDS or not all(1 <= one <= MOST_PERCENT for one in wanted.notify_at):
-        told = f"at most {MOST_THRESHOLDS} percentages from 1 to {MOST_PERCENT}"
-        errors.append(FieldError("notify_at", "out_of_range", told))
+    for name, given in (("notify_at", wanted.notify_at), ("notify_forecast_at", wanted.notify_forecast_at or ())):
+        if len(given) > MOST_THRESHOLDS or not all(1 <= one <= MOST_PERCENT for one in given):
+            allowed = f"at most {MOST_THRESHOLDS} percentages from 1 to {MOST_PERCENT}"
+            errors.append(FieldError(name, "out_of_range", allowed))
     errors += _faults_of_dates(wanted)
     if errors:
         raise Invalid(errors=errors)
@@ -149,9 +152,11 @@ def _refuse_other_currencies(tenant: Tenant, currency: str) -> None:
 
 def _changed(budget: Budget, wanted: WantedBudget) -> Budget:
     """The current and later periods get the new amount; past ones keep theirs."""
+    forecast_at = budget.notify_forecast_at if wanted.notify_forecast_at is None else wanted.notify_forecast_at
     Budget.objects.filter(id=budget.id).update(
         amount=wanted.amount,
         notify_at=sorted(set(wanted.notify_at)),
+        notify_forecast_at=sorted(set(forecast_at)),
         stops_admission=wanted.stops_admission,
         updated_at=Now(),
     )
@@ -169,6 +174,9 @@ def _new_budget(tenant: Tenant, wanted: WantedBudget) -> Budget:
         ends_at=wanted.ends_at,
         amount=wanted.amount,
         notify_at=sorted(set(wanted.notify_at)),
+        notify_forecast_at=sorted(
+            set(USUAL_FORECAST_THRESHOLDS if wanted.notify_forecast_at is None else wanted.notify_forecast_at)
+        ),
         stops_admission=wanted.stops_admission,
     )
     terms, now = terms_of(budget), database_now().astimezone(UTC)
@@ -176,7 +184,7 @@ def _new_budget(tenant: Tenant, wanted: WantedBudget) -> Budget:
     budget.counts_from = span[0] if span is not None else wanted.starts_at or now
     budget.save(force_insert=True)
     if span is not None:
-        period = _period(budget, span)
+        period = period_of(budget, span)
         with connection.cursor() as cursor:
             cursor.execute(OPEN_ENDED_RUNS, {"period": period.id})
             cursor.execute(OPEN_CORRECTIONS, {"budget": budget.id})
@@ -184,7 +192,8 @@ def _new_budget(tenant: Tenant, wanted: WantedBudget) -> Budget:
     return Budget.objects.select_related("tenant").get(id=budget.id)
 
 
-def _period(budget: Budget, span: tuple[datetime, datetime]) -> BudgetPeriod:
+def period_of(budget: Budget, span: tuple[datetime, datetime]) -> BudgetPeriod:
+    """The budget's row of this period, made if need be."""
     return BudgetPeriod.objects.get_or_create(
         budget=budget,
         starts_at=span[0],
@@ -214,7 +223,7 @@ def _count_running(budget: Budget, now: datetime) -> None:
     for hold in locks.lock_budget_holds_below(path):
         commitment = commitment_of(hold)
         for span in periods_between(terms, now, max(now, commitment.ends_at)):
-            period = _period(budget, span)
+            period = period_of(budget, span)
             if period.id not in spent:
                 spent[period.id] = _used_by_running(period)
             used = spent[period.id].get(hold.holder_id, Decimal(0))
@@ -242,5 +251,6 @@ def _text(budget: Budget) -> dict[str, object]:
         "period": budget.period,
         "starts_on": None if budget.starts_at is None else f"{budget.starts_at:%Y-%m-%d}",
         "notify_at": list(budget.notify_at),
+        "notify_forecast_at": list(budget.notify_forecast_at),
         "stops_admission": budget.stops_admission,
     }

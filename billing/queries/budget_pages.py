@@ -8,13 +8,21 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from billing.engine.budgets import period_name
-from billing.models import Budget, BudgetAlert, BudgetOverride
+from billing.engine.budgets import expectation_message, period_name
+from billing.models import Budget, BudgetAlert, BudgetForecastAlert, BudgetOverride
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, visible_tenants
 
-from .budgets import PeriodState, alerts_of, overrides_of, states_at, visible_budgets
+from .budgets import (
+    PeriodState,
+    alerts_of,
+    expectation_of,
+    forecast_alerts_of,
+    overrides_of,
+    states_at,
+    visible_budgets,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,8 @@ class BudgetRow:
     stops_admission: bool
     notify_at: tuple[int, ...]
     alerts: tuple[BudgetAlert, ...]
+    notify_forecast_at: tuple[int, ...]
+    forecast_alerts: tuple[tuple[BudgetForecastAlert, str], ...]
     may_edit: bool
 
 
@@ -81,15 +91,29 @@ def editable_budgets(actor: Actor) -> tuple[str, ...]:
 
 def _rows(actor: Actor, budgets: Sequence[Budget], at: datetime) -> tuple[BudgetRow, ...]:
     states = states_at(budgets, at)
-    alerts = alerts_of([(id_, state.span[0]) for id_, state in states.items()])
+    periods = [(id_, state.span[0]) for id_, state in states.items()]
+    alerts, expected = alerts_of(periods), forecast_alerts_of(periods)
     editable = set(editable_budgets(actor))
     return tuple(
-        _row(budget, states[budget.id], alerts.get(budget.id, []), may_edit=budget.tenant.path in editable)
+        _row(
+            budget,
+            states[budget.id],
+            alerts.get(budget.id, []),
+            expected.get(budget.id, []),
+            may_edit=budget.tenant.path in editable,
+        )
         for budget in budgets
     )
 
 
-def _row(budget: Budget, state: PeriodState, alerts: Sequence[BudgetAlert], *, may_edit: bool) -> BudgetRow:
+def _row(
+    budget: Budget,
+    state: PeriodState,
+    alerts: Sequence[BudgetAlert],
+    expected: Sequence[BudgetForecastAlert],
+    *,
+    may_edit: bool,
+) -> BudgetRow:
     return BudgetRow(
         id=budget.id,
         tenant_id=budget.tenant_id,
@@ -108,6 +132,10 @@ def _row(budget: Budget, state: PeriodState, alerts: Sequence[BudgetAlert], *, m
         stops_admission=budget.stops_admission,
         notify_at=tuple(budget.notify_at),
         alerts=tuple(alerts),
+        notify_forecast_at=tuple(budget.notify_forecast_at),
+        forecast_alerts=tuple(
+            (one, expectation_message(state.terms, state.span, expectation_of(one))) for one in expected
+        ),
         may_edit=may_edit,
     )
 

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from billing.engine.budgets import (
     BudgetRefusal,
     Commitment,
+    Expectation,
     Measure,
     Span,
     Terms,
@@ -21,7 +22,7 @@ from billing.engine.budgets import (
     shown,
     worst_case,
 )
-from billing.models import Budget, BudgetAlert, BudgetHold, BudgetOverride, BudgetPeriod
+from billing.models import Budget, BudgetAlert, BudgetForecastAlert, BudgetHold, BudgetOverride, BudgetPeriod
 from foundation.problems import NotFound
 from quotas.engine.borrowing import path_prefixes
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
@@ -202,9 +203,36 @@ def alerts_of(period: Collection[tuple[UUID, datetime]]) -> dict[UUID, list[Budg
     return found
 
 
+def forecast_alerts_of(period: Collection[tuple[UUID, datetime]]) -> dict[UUID, list[BudgetForecastAlert]]:
+    """The alerts on what is expected of these periods (budget, start), by budget, the lowest threshold first."""
+    found: dict[UUID, list[BudgetForecastAlert]] = defaultdict(list)
+    wanted = set(period)
+    rows = BudgetForecastAlert.objects.select_related("period").filter(
+        period__budget_id__any_of=[one for one, _ in wanted]
+    )
+    for row in rows.order_by("percent"):
+        if (row.period.budget_id, row.period.starts_at) in wanted:
+            found[row.period.budget_id].append(row)
+    return found
+
+
+def expectation_of(alert: BudgetForecastAlert) -> Expectation:
+    """The row as the engine's value."""
+    return Expectation(alert.percent, alert.amount, alert.expected, alert.low, alert.high, alert.reached_on)
+
+
 def highest_alerts() -> dict[tuple[str, str, str], int]:
     """The highest threshold that the current period of each budget has reached, by tenant, measure and kind of period."""
-    current = BudgetAlert.objects.filter(
+    return _highest(BudgetAlert.objects.all())
+
+
+def highest_forecast_alerts() -> dict[tuple[str, str, str], int]:
+    """The same of what is expected."""
+    return _highest(BudgetForecastAlert.objects.all())
+
+
+def _highest(alerts: "QuerySet[BudgetAlert] | QuerySet[BudgetForecastAlert]") -> dict[tuple[str, str, str], int]:
+    current = alerts.filter(
         period__starts_at__lte=Now(), period__ends_at__gt=Now(), period__budget__removed_at__isnull=True
     )
     rows = current.order_by().values_list(

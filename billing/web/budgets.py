@@ -1,7 +1,7 @@
 """Budgets along the tenant tree; setting and removing one; overrides."""
 
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
 
@@ -10,8 +10,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from billing.engine.budgets import Measure
+from billing.engine.forecast import LEAST_DAYS
 from billing.models import Budget
-from billing.operations.budgets import USUAL_THRESHOLDS, WantedBudget, delete_budget, put_budget
+from billing.operations.budgets import (
+    USUAL_FORECAST_THRESHOLDS,
+    USUAL_THRESHOLDS,
+    WantedBudget,
+    delete_budget,
+    put_budget,
+)
 from billing.operations.overrides import MAY_ASK, approve_override, request_override
 from billing.queries.budget_pages import (
     BudgetRow,
@@ -22,6 +29,7 @@ from billing.queries.budget_pages import (
     override_rows,
 )
 from billing.queries.budgets import budget_by_id
+from billing.queries.forecasts import budget_forecast
 from foundation.clock import now
 from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
@@ -36,12 +44,24 @@ from tenancy.queries import (
 )
 from tenancy.web import action, page
 
+from .forecast_chart import Outlook, outlook_of
 from .typing_in import PLACES, decimal_of, fault_of_currency, midnight_of
 
 MEASURES = (("money", "Money"), ("gpu_hours", "GPU-hours"))
 PERIODS = (("month", "Each month"), ("quarter", "Each quarter"), ("year", "Each year"), ("dates", "From day to day"))
 STOPS = (("yes", "No new job starts beyond the amount"), ("no", "Jobs start; alerts only"))
-FIELDS = ("tenant", "measure", "amount", "currency", "period", "starts_on", "ends_on", "notify_at", "stops_admission")
+FIELDS = (
+    "tenant",
+    "measure",
+    "amount",
+    "currency",
+    "period",
+    "starts_on",
+    "ends_on",
+    "notify_at",
+    "notify_forecast_at",
+    "stops_admission",
+)
 CONTROLS = {name: name for name in FIELDS} | {"gpu_hours": "amount"}
 OVERRIDE_CONTROLS = {name: name for name in ("amount", "reason", "expires_at")}
 DAY = timedelta(days=1)
@@ -61,8 +81,11 @@ class BudgetsPage:
 class BudgetPage:
     budget: BudgetRow
     overrides: tuple[OverrideRow, ...]
+    outlook: Outlook | None
+    reached_on: date | None
     form: Form
     may_ask: bool
+    least_days: int = LEAST_DAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +168,14 @@ def approve(request: HttpRequest, actor: Actor, budget_id: UUID, override_id: UU
 
 def _one(request: HttpRequest, actor: Actor, found: Budget, form: Form, *, status: int = 200) -> HttpResponse:
     at = now()
+    expected = budget_forecast(found)
+    outlook, limit = expected.outlook, expected.state.limit
+    unit = expected.state.terms.currency or "GPU-hours"
     shown = BudgetPage(
         budget=budget_row(actor, found, at),
         overrides=override_rows(actor, found, at),
+        outlook=None if outlook is None else outlook_of(outlook, expected.past, unit, limit),
+        reached_on=outlook.reaches(limit) if outlook is not None and outlook.has_history else None,
         form=form,
         may_ask=not MAY_ASK.isdisjoint(permissions_at(actor, found.tenant)),
     )
@@ -178,7 +206,8 @@ def _wanted(values: dict[str, str]) -> WantedBudget:
     dated = values.get("period") == "dates"
     starts_at = _day(values, "starts_on", errors) if dated else None
     ends_at = _day(values, "ends_on", errors) if dated else None
-    notify_at = _percentages(values.get("notify_at", ""), errors)
+    notify_at = _percentages(values, "notify_at", errors)
+    notify_forecast_at = _percentages(values, "notify_forecast_at", errors)
     if errors:
         raise Invalid(errors=errors)
     return WantedBudget(
@@ -190,6 +219,7 @@ def _wanted(values: dict[str, str]) -> WantedBudget:
         starts_at=starts_at,
         ends_at=None if ends_at is None else ends_at + DAY,
         notify_at=notify_at,
+        notify_forecast_at=notify_forecast_at,
         stops_admission=values.get("stops_admission") == "yes",
     )
 
@@ -202,11 +232,11 @@ def _amount(values: dict[str, str], errors: list[FieldError]) -> Decimal:
     return UNREADABLE
 
 
-def _percentages(text: str, errors: list[FieldError]) -> tuple[int, ...]:
-    words = text.replace("%", " ").replace(",", " ").split()
+def _percentages(values: dict[str, str], name: str, errors: list[FieldError]) -> tuple[int, ...]:
+    words = values.get(name, "").replace("%", " ").replace(",", " ").split()
     if all(word.isascii() and word.isdigit() and len(word) <= len("1000") for word in words):
         return tuple(int(word) for word in words)
-    errors.append(FieldError("notify_at", "bad_format", "percentages such as 50, 80, 100"))
+    errors.append(FieldError(name, "bad_format", "percentages such as 50, 80, 100"))
     return ()
 
 
@@ -241,6 +271,7 @@ def _values_of(actor: Actor, budget_id: UUID | None, tenant: str) -> dict[str, s
             "currency": "USD",
             "period": "month",
             "notify_at": ", ".join(map(str, USUAL_THRESHOLDS)),
+            "notify_forecast_at": ", ".join(map(str, USUAL_FORECAST_THRESHOLDS)),
             "stops_admission": "yes",
         }
     found = budget_by_id(actor, budget_id)
@@ -253,5 +284,6 @@ def _values_of(actor: Actor, budget_id: UUID | None, tenant: str) -> dict[str, s
         "starts_on": "" if found.starts_at is None else f"{found.starts_at:%Y-%m-%d}",
         "ends_on": "" if found.ends_at is None else f"{found.ends_at - DAY:%Y-%m-%d}",
         "notify_at": ", ".join(map(str, found.notify_at)),
+        "notify_forecast_at": ", ".join(map(str, found.notify_forecast_at)),
         "stops_admission": "yes" if found.stops_admission else "no",
     }

@@ -81,6 +81,14 @@ def _gauges(now: Standing) -> Iterator[Metric]:
     for names, percent in sorted(now.budget_alerts.items()):
         spent.add_metric(names, percent)
     yield spent
+    expected = GaugeMetricFamily(
+        "switchyard_budget_forecast_alert_percent",
+        "The highest threshold that a budget's current period was expected to reach.",
+        labels=["tenant", "measure", "period"],
+    )
+    for names, percent in sorted(now.budget_forecast_alerts.items()):
+        expected.add_metric(names, percent)
+    yield expected
     yield from _audit_gauges(now)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, Min
 
-from billing.queries.budgets import highest_alerts
+from billing.queries.budgets import highest_alerts, highest_forecast_alerts
 from clusters.models import AvoidedNode, Cluster
 from federation.engine.lifecycle import JobState
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
@@ -40,6 +40,8 @@ class Standing:
     avoided_nodes: Mapping[str, int]
     budget_alerts: Mapping[tuple[str, str, str], int]
     """The highest threshold reached, by tenant, measure and kind of period."""
+    budget_forecast_alerts: Mapping[tuple[str, str, str], int]
+    """The highest that is expected to be reached."""
     audit_position: int
     audit_hash: str
     audit_checked_age_seconds: float
@@ -73,6 +75,7 @@ def standing() -> Standing:
         retry_brakes={brake.cluster: 1 for brake in brakes()},
         avoided_nodes={row["cluster__name"]: row["n"] for row in avoided},
         budget_alerts=highest_alerts(),
+        budget_forecast_alerts=highest_forecast_alerts(),
         audit_position=watch.position,
         audit_hash=bytes(watch.hash).hex(),
         audit_checked_age_seconds=_age(at, watch.checked_at),

@@ -6,11 +6,14 @@ from decimal import Decimal
 import pytest
 from django.db.models import Sum
 
-from billing.models import BudgetHold, BudgetPeriod, LedgerLine, Price
+from billing.models import BudgetForecastAlert, BudgetHold, BudgetPeriod, LedgerLine, Price, SpendAnomaly
 from billing.operations import adjust_budget_holds, create_price, end_budget_holds, posting, record_runs
+from billing.operations.anomalies import inspect_spending
 from billing.operations.corrections import NewCorrection, correct_price
+from billing.operations.forecasts import foresee_budgets
 from billing.operations.prices import NewPrice
 from billing.queries import discrepancies
+from foundation.clock import now
 from foundation.transactions import retried
 from tenancy.queries import SYSTEM
 from tests.builders import budget_request, make_budget, make_cluster, make_flavor, make_run, make_tenant, take_budgets
@@ -114,3 +117,37 @@ def test_budgets_set_while_corrections_are_made_and_posted_count_each_once():
     charged = LedgerLine.objects.filter(account__kind="tenant_expense").aggregate(sum=Sum("amount"))["sum"]
     assert set(BudgetPeriod.objects.values_list("spent", flat=True)) == {charged}
     assert discrepancies() == ()
+
+
+def test_two_routines_that_expect_the_same_threshold_record_it_once():
+    today = datetime.combine(now().astimezone(UTC).date(), datetime.min.time(), UTC)
+    north = make_cluster(name="north")
+    make_flavor(north)
+    create_price(SYSTEM, NewPrice("north", "h100", Decimal(1), effective_from=today - timedelta(days=50)))
+    starts = [today - timedelta(days=number) for number in range(1, 36)]
+    record_runs([make_run(north, "acme", started_at=start, until_at=start + timedelta(hours=5)) for start in starts])
+    dates = {"starts_at": today - timedelta(days=1), "ends_at": today + timedelta(days=9)}
+    budget = make_budget("acme", "20", **dates, notify_at=(), notify_forecast_at=(50, 100, 200))
+
+    def change():
+        make_budget("acme", "19", **dates, notify_at=())
+
+    at_once([*[foresee_budgets] * 5, change])
+    foresee_budgets()
+
+    assert list(BudgetForecastAlert.objects.order_by("percent").values_list("percent", flat=True)) == [50, 100, 200]
+    assert set(BudgetForecastAlert.objects.values_list("amount", flat=True)) <= {19, 20}
+    assert BudgetForecastAlert.objects.filter(period__budget=budget).count() == 3
+
+
+def test_routines_that_find_the_same_day_record_it_once():
+    today = datetime.combine(now().astimezone(UTC).date(), datetime.min.time(), UTC)
+    north = make_cluster(name="north")
+    make_flavor(north)
+    create_price(SYSTEM, NewPrice("north", "h100", Decimal(1), effective_from=today - timedelta(days=50)))
+    spans = [(today - timedelta(days=40), 1), *[(today - timedelta(days=1), 24)] * 10]
+    record_runs([make_run(north, "acme", started_at=at, until_at=at + timedelta(hours=hours)) for at, hours in spans])
+
+    at_once([inspect_spending] * 5)
+
+    assert SpendAnomaly.objects.get().cost == 240
