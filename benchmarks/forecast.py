@@ -10,8 +10,10 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import zstandard
 
 from billing.engine.backtest import BEFORE, MOST_ORIGINS, NAIVE, WEEK, back_test
@@ -47,14 +49,13 @@ def daily_hours(path: Path) -> list[float]:
 def auto_ets(history: Sequence[float], horizon: int) -> tuple[float, float] | None:
     """The mean absolute error of AutoETS and its part of the amounts, from the same days; None if it is not installed."""
     try:
-        import numpy as np
-        from statsforecast.models import AutoETS
+        models = import_module("statsforecast.models")  # not a dependency of the product
     except ImportError:
         return None
     known = np.asarray(history)
     missed, came = [], []
     for origin in range(max(BEFORE, len(known) - horizon - MOST_ORIGINS + 1), len(known) - horizon + 1):
-        expected = AutoETS(season_length=WEEK).forecast(known[:origin], horizon)["mean"].sum()
+        expected = models.AutoETS(season_length=WEEK).forecast(known[:origin], horizon)["mean"].sum()
         came.append(abs(known[origin : origin + horizon].sum()))
         missed.append(abs(known[origin : origin + horizon].sum() - expected))
     return float(np.mean(missed)), float(np.sum(missed) / np.sum(came))

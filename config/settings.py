@@ -362,6 +362,7 @@ SPECTACULAR_SETTINGS = {
         "NextStep": "federation.api.failure_shapes.STEPS",
         "FailureClass": "federation.api.failure_shapes.CLASSES",
         "ConflictState": "billing.api.conflicts.STATES",
+        "AnomalyState": "billing.api.anomalies.STATES",
         "RemarkState": "billing.api.disputes.STATES",
         "RemarkKind": "billing.api.disputes.KINDS",
         "InvoiceKind": "billing.api.invoices.KINDS",

@@ -147,11 +147,12 @@ def _settled(amount: Decimal) -> Decimal:
 
 def _pattern(method: Method, known: Floats) -> Floats:
     if method.is_level:
-        return np.maximum(np.full(WEEK, known[-method.days :].mean()), 0.0)
+        level: Floats = np.full(WEEK, max(0.0, float(known[-method.days :].mean())))
+        return level
     weeks = min(method.days, len(known)) // WEEK
     window = known[len(known) - weeks * WEEK :].reshape(weeks, WEEK)
-    found = np.median(window, axis=0) if method.is_median else window.mean(axis=0)
-    return np.maximum(found, 0.0)
+    found: Floats = np.median(window, axis=0) if method.is_median else window.mean(axis=0)
+    return found.clip(min=0.0)
 
 
 def _choice(missed: Floats) -> int:

@@ -41,7 +41,7 @@ def foresee_budget(budget: Budget) -> int:
             locks.lock_budget_periods([period.id])
             with connection.cursor() as cursor:
                 cursor.execute(RECORD, _values(period.id, found.state, outlook, days))
-                return cursor.rowcount
+                return int(cursor.rowcount)
     except IntegrityError as error:
         if getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") in CHANGED_MEANWHILE:
             return 0

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -53,7 +53,7 @@ class AnomalyGroup:
 
 def daily_costs(organisation_id: UUID, first: date, last: date) -> dict[Place, dict[date, Decimal]]:
     """What each place cost on each day of [first, last], with what corrected prices changed."""
-    values = {"organisation": organisation_id, "first": first, "last": last}
+    values: dict[str, Any] = {"organisation": organisation_id, "first": first, "last": last}
     found: dict[Place, dict[date, Decimal]] = {}
     with connection.cursor() as cursor:
         for statement in (COSTS, CORRECTED):

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.db.models import Sum
@@ -126,7 +127,7 @@ def test_two_routines_that_expect_the_same_threshold_record_it_once():
     create_price(SYSTEM, NewPrice("north", "h100", Decimal(1), effective_from=today - timedelta(days=50)))
     starts = [today - timedelta(days=number) for number in range(1, 36)]
     record_runs([make_run(north, "acme", started_at=start, until_at=start + timedelta(hours=5)) for start in starts])
-    dates = {"starts_at": today - timedelta(days=1), "ends_at": today + timedelta(days=9)}
+    dates: dict[str, Any] = {"starts_at": today - timedelta(days=1), "ends_at": today + timedelta(days=9)}
     budget = make_budget("acme", "20", **dates, notify_at=(), notify_forecast_at=(50, 100, 200))
 
     def change():

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -181,8 +182,8 @@ def test_a_changed_budget_keeps_its_thresholds_on_the_forecast_unless_it_names_o
 ROW = "(period_id, percent, spent, amount, expected, low, high, reached_on)"
 TODAY = "(now() AT TIME ZONE 'UTC')::date"
 FIRST = "SELECT id, {percent}, 0, {amount}, {expected}, {low}, {high}, {day} FROM billing_budgetperiod"
-GOOD = {"percent": 90, "amount": 150, "expected": 140, "low": 130, "high": 150, "day": TODAY}
-ATTACKS = {
+GOOD: dict[str, Any] = {"percent": 90, "amount": 150, "expected": 140, "low": 130, "high": 150, "day": TODAY}
+ATTACKS: dict[str, tuple[dict[str, Any], str]] = {
     "a threshold that the budget does not have": ({"percent": 91}, "forecast_alert_is_of_a_threshold"),
     "less than the threshold": ({"expected": 134, "low": 130}, "forecast_alert_is_of_a_threshold"),
     "nothing": ({"expected": 0, "low": 0}, "forecast_alert_is_of_a_threshold"),
