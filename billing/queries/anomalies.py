@@ -56,11 +56,13 @@ def daily_costs(organisation_id: UUID, first: date, last: date) -> dict[Place, d
     values: dict[str, Any] = {"organisation": organisation_id, "first": first, "last": last}
     found: dict[Place, dict[date, Decimal]] = {}
     with connection.cursor() as cursor:
-        for statement in (COSTS, CORRECTED):
-            cursor.execute(statement, values)
-            for *place, day, amount in cursor.fetchall():
-                days = found.setdefault(Place(*place), {})
-                days[day] = days.get(day, Decimal(0)) + amount
+        cursor.execute(COSTS, values)
+        rows = cursor.fetchall()
+        cursor.execute(CORRECTED, values)
+        rows += cursor.fetchall()
+    for *place, day, amount in rows:
+        days = found.setdefault(Place(*place), {})
+        days[day] = days.get(day, Decimal(0)) + amount
     return found
 
 
