@@ -33,6 +33,8 @@ class QuotaLimitAdmin(OnlyToLookAt, admin.ModelAdmin):
         "reclaims",
         "cap",
         "held",
+        "reclaim_after",
+        "reclaim_at",
         "removed_at",
     ]
     list_filter = ["resource"]

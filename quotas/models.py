@@ -25,6 +25,9 @@ BORROWED_AT_MOST = Case(
 )
 """What a limit may hold above `nominal`. Without a parent there is no limit to borrow from."""
 
+MOST_RECLAIM_SECONDS = 30 * 24 * 3600
+"""The longest delay before what is held beyond a limit is taken back."""
+
 
 class QuotaLimit(models.Model):
     """How much of a resource a tenant and its descendants may hold at the same time.
@@ -39,6 +42,9 @@ class QuotaLimit(models.Model):
     Only triggers change `parent`, `held` and `cap`. `held` is the sum of the limit's own lines in the journal and of the
     claims of its children. `cap` is the most that may be held; if the limit was reduced below use, it starts at the
     amount then held and shrinks as holds end. A removed limit only counts down as the holds against it end.
+
+    With `reclaim_after`, what is held beyond the limit (the surplus) is taken back from `reclaim_at` on. Only a trigger writes
+    that time: it begins anew with each reduction, and ends with the surplus (`migrations/0006_surplus.sql`).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -67,11 +73,29 @@ class QuotaLimit(models.Model):
         output_field=models.BigIntegerField(),
         db_persist=True,
     )
+    reclaim_after = models.PositiveIntegerField(
+        null=True, help_text="Seconds after which what is held beyond the limit is taken back. Null: never."
+    )
+    reclaim_at = models.DateTimeField(null=True, editable=False)
+    lowered_by = models.CharField(max_length=254, default="", db_default="", editable=False)
     removed_at = models.DateTimeField(null=True, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=Q(reclaim_after__isnull=True) | Q(reclaim_after__lte=MOST_RECLAIM_SECONDS),
+                name="quota_reclaim_delay_is_in_range",
+            ),
+            models.CheckConstraint(
+                condition=Q(reclaim_at__isnull=True)
+                | Q(
+                    reclaim_after__isnull=False,
+                    removed_at__isnull=True,
+                    held__gt=F("nominal") + BORROWED_AT_MOST,
+                ),
+                name="quota_is_taken_back_only_beyond_a_limit",
+            ),
             models.UniqueConstraint(
                 fields=["tenant", "resource", "clusters"],
                 condition=Q(removed_at__isnull=True),
@@ -105,6 +129,18 @@ class QuotaLimit(models.Model):
     def guaranteed(self) -> int:
         """The part of `nominal` that is not lent. It counts at the parent even if it is not held."""
         return 0 if self.lending_limit is None else max(0, self.nominal - self.lending_limit)
+
+    @property
+    def most(self) -> int:
+        """The most that may be held, apart from a surplus."""
+        if self.parent_id is None:
+            return self.nominal
+        return self.nominal + (MAX_AMOUNT if self.borrowing_limit is None else self.borrowing_limit)
+
+    @property
+    def surplus(self) -> int:
+        """What is held beyond the limit."""
+        return max(0, self.held - self.most)
 
 
 class Hold(models.Model):

@@ -11,7 +11,6 @@ from foundation.problems import NotFound
 from foundation.proofs import findings
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
-from .engine.amounts import MAX_AMOUNT
 from .engine.borrowing import Book, Standing, path_prefixes, standing
 from .engine.holds import HoldRefusal, Limit, never_fits
 from .engine.holds import UserLimit as UserLimitValue
@@ -151,9 +150,7 @@ def standings(limits: Sequence[QuotaLimit]) -> dict[UUID, Standing]:
 
 def borrowed_at_most(limit: QuotaLimit) -> int:
     """The most that a limit may hold above its nominal amount."""
-    if limit.parent_id is None:
-        return 0
-    return MAX_AMOUNT if limit.borrowing_limit is None else limit.borrowing_limit
+    return limit.most - limit.nominal
 
 
 def visible_limits(actor: Actor, *, tenant_path: str = "", resource: str = "") -> QuerySet[QuotaLimit]:

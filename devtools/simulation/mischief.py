@@ -28,6 +28,8 @@ LONGEST_WAIT = 40
 """Seconds until a backup no longer waits for a queued job."""
 EVICTIONS = ("EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager")
 
+DELAYS = (None, 0, 20, 60)
+"""After how many seconds what is held beyond a limit is taken back."""
 LENT = (CEILING, Borrowing(None, None, reclaims=True), Borrowing(2000, 1000), Borrowing(None, 0))
 """What limits borrow and lend, in milli-GPU: ceilings, those that borrow all they can, and take back what they lent, and those
 with a guarantee.
@@ -228,7 +230,10 @@ class Mischief:
     def _limit_cut(self) -> None:
         team = ("", administration.TEAM_NAMES[0])[self._faults.choose(TEAMS)]
         nominal = round(self._faults.between(0, 6)) * 1000
-        self._world.wish(f"cuts the limit of {team or 'acme'} to {nominal}", lambda: _put(team, nominal), "quota.put")
+        after = DELAYS[self._faults.choose(range(len(DELAYS)))]
+        told = f"cuts the limit of {team or 'acme'} to {nominal}"
+        told = told if after is None else f"{told}, and takes back the rest after {after} s"
+        self._world.wish(told, lambda: _put(team, nominal, after), "quota.put")
 
     def _drained(self) -> None:
         name = CLUSTERS[self._faults.choose(CLUSTERS)]
@@ -239,9 +244,10 @@ class Mischief:
         self._world.wish(f"cordons {name}", lambda: clusters.operations.cordon_cluster(SYSTEM, cluster_id(name)))
 
 
-def _put(team: str, nominal: int) -> None:
+def _put(team: str, nominal: int, after: int | None) -> None:
     path = path_of(team) if team else "acme"
-    put_limit(SYSTEM, path, "gpu", nominal=nominal, borrowing=LENT[nominal // 1000 % len(LENT)])
+    lent = LENT[nominal // 1000 % len(LENT)]
+    put_limit(SYSTEM, path, "gpu", nominal=nominal, borrowing=lent, reclaim_after=after)
 
 
 def _price(name: str, price: Decimal) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 @judging
 def only_a_more_urgent_job_of_the_organisation_replaces_one(world: "World") -> list[str]:
     """Each attempt that was stopped as preempted for a job has its decision; the beneficiary had higher priority, or the
-    attempt had borrowed.
+    attempt had borrowed. Those of lowered limits have no beneficiary.
     """
     return [
         f"attempt {attempt} was stopped for another job: {why}" for attempt, why in world.watch.rows(WRONGLY_STOPPED)
@@ -27,7 +27,7 @@ SELECT attempt.id, CASE WHEN victim.attempt_id IS NULL THEN 'no decision says so
   LEFT JOIN federation_preemption AS preemption ON preemption.id = victim.preemption_id
   LEFT JOIN federation_job AS beneficiary ON beneficiary.id = preemption.beneficiary_id
  WHERE attempt.stop_reason = 'preempted_for_job' AND (
-       victim.attempt_id IS NULL OR victim.loan IS NULL AND beneficiary.priority <= job.priority)
+       victim.attempt_id IS NULL OR beneficiary.id IS NULL OR victim.loan IS NULL AND beneficiary.priority <= job.priority)
     OR victim.attempt_id IS NOT NULL AND victim.loan IS NULL AND beneficiary.priority <= job.priority
  ORDER BY 1
 """
@@ -99,6 +99,54 @@ SELECT victim.attempt_id, victim.loan->>'tenant' FROM federation_preemptionvicti
 
 
 @judging
+def what_is_beyond_a_limit_is_taken_back_only_as_its_manager_said(world: "World") -> list[str]:
+    """Each attempt that was stopped for a lowered limit has its decision, which names a limit above its tenant. The limit had been
+    set with that delay before, by an act that the audit trail has. The trail has the times of hosts, which must not jump.
+    """
+    if world.faults.happened["clock_jumps"]:
+        return []
+    return [f"attempt {attempt} was stopped for a lowered limit: {why}" for attempt, why in world.watch.rows(NOT_DUE)]
+
+
+NOT_DUE = """
+SELECT attempt.id, CASE WHEN preemption.id IS NULL THEN 'no decision says so' ELSE 'no limit was due' END
+  FROM federation_attempt AS attempt
+  JOIN federation_job AS job ON job.id = attempt.job_id
+  LEFT JOIN federation_preemptionvictim AS victim ON victim.attempt_id = attempt.id
+  LEFT JOIN federation_preemption AS preemption ON preemption.id = victim.preemption_id AND preemption.beneficiary_id IS NULL
+ WHERE (attempt.stop_reason = 'limit_lowered' OR victim.attempt_id IS NOT NULL AND preemption.id IS NOT NULL)
+   AND (preemption.id IS NULL OR NOT EXISTS (
+       SELECT 1 FROM jsonb_array_elements(preemption.limits) AS named
+         JOIN tenancy_auditentry AS act ON act.action = 'quota.put' AND act.object_id = named->>'limit'
+        WHERE act.at + make_interval(secs => (act.detail->>'reclaim_after')::int) <= preemption.created_at))
+ ORDER BY 1
+"""
+
+
+@judging
+def no_job_is_stopped_for_a_limit_in_vain(world: "World") -> list[str]:
+    """Without the smallest victim of a decision, what the limit held would not have sufficed, unless guarantees keep a part of
+    what victims return. So only limits of organisations are judged here; the database judges all.
+    """
+    return [f"decision {id_} stopped more than {over} GPUs" for id_, over in world.watch.rows(IN_VAIN)]
+
+
+IN_VAIN = """
+SELECT * FROM (
+    SELECT preemption.id, (preemption.limits->0->>'held')::numeric - (preemption.limits->0->>'most')::numeric AS over,
+           (SELECT (sum(gpu_milli) - min(gpu_milli)) / 1000.0 FROM federation_preemptionvictim AS victim
+             WHERE victim.preemption_id = preemption.id) AS without_one
+      FROM federation_preemption AS preemption
+     WHERE preemption.beneficiary_id IS NULL AND jsonb_array_length(preemption.limits) = 1
+       AND preemption.limits->0->>'resource' = 'gpu'
+       AND NOT EXISTS (SELECT 1 FROM quotas_quotalimit AS lent JOIN tenancy_tenant AS tenant ON tenant.id = lent.tenant_id
+                        WHERE lent.lending_limit IS NOT NULL
+                          AND starts_with(tenant.path, (preemption.limits->0->>'tenant') || '/'))
+) AS decided WHERE without_one >= over ORDER BY 1
+"""
+
+
+@judging
 def each_victim_gets_one_event(world: "World") -> list[str]:
     """The timeline of its job has one event about it."""
     return [f"attempt {attempt} has {count} events" for attempt, count in world.watch.rows(EVENTS)]
@@ -107,7 +155,7 @@ def each_victim_gets_one_event(world: "World") -> list[str]:
 EVENTS = """
 SELECT victim.attempt_id, count(event.id) FROM federation_preemptionvictim AS victim
   LEFT JOIN federation_jobevent AS event
-    ON event.attempt_id = victim.attempt_id AND event.kind = 'interrupted' AND event.message LIKE 'Preempted for job %%'
+    ON event.attempt_id = victim.attempt_id AND event.kind = 'interrupted' AND (event.message LIKE 'Preempted for job %%' OR event.message LIKE 'Limit of %% lowered by %%')
  GROUP BY victim.attempt_id HAVING count(event.id) <> 1 ORDER BY 1
 """
 

@@ -27,15 +27,19 @@ from .reports import progress_json
 BASE = "/api/v1/jobs"
 
 
-def job_json(job: Job, cost: CostView | None = None, artifacts: Sequence[ArtifactLine] = ()) -> dict[str, Any]:
-    """A job in full, with its newest attempt, its artifacts and what it has cost so far."""
+def job_json(
+    job: Job, cost: CostView | None = None, artifacts: Sequence[ArtifactLine] = (), why: str | None = None
+) -> dict[str, Any]:
+    """A job in full, with its newest attempt, its artifacts and what it has cost so far. `why` is the text of its reason for
+    this reader.
+    """
     attempt = newest_attempt(job)
     return {
         "id": str(job.id),
         "tenant": job.tenant.path,
         "name": job.name,
         "state": str(job.state),
-        "reason": {"code": job.reason_code, "message": job.reason_message},
+        "reason": {"code": job.reason_code, "message": job.reason_message if why is None else why},
         "labels": job.labels,
         "spec": {"tenant": job.tenant.path, **job.spec},
         "created_by": job.created_by.email,
@@ -160,16 +164,16 @@ def event_json(event: JobEvent) -> dict[str, Any]:
 
 
 def explanation_json(
-    job: Job, runtime: Runtime | None, now: datetime, quota: Sequence[Mapping[str, Any]]
+    job: Job, why: str, runtime: Runtime | None, now: datetime, quota: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Why a job waits, overall and per cluster, as of the last cycle that considered it; its expected start and run time.
-    `quota` are the limits that it waits for now.
+    `why` is the text of its reason for this reader, `quota` are the limits that it waits for now.
     """
     per_cluster: list[Mapping[str, Any]] = job.explanation.get("clusters", []) if job.state == JobState.QUEUED else []
     return {
         "job": str(job.id),
         "state": str(job.state),
-        "reason": {"code": job.reason_code, "message": job.reason_message},
+        "reason": {"code": job.reason_code, "message": why},
         "considered_at": instant(job.reason_at),
         "expected_start": expected_start(job, now),
         "runtime": None if runtime is None else runtime_json(runtime),

@@ -22,12 +22,14 @@ from federation.queries.jobs import JOB_FILTERS, attempts_of, events_of, filtere
 from federation.queries.logs import MOST_TAIL_LINES, logs_of, read_number
 from federation.queries.quota_in_the_way import quota_in_the_way
 from federation.queries.runtimes import runtime_of_job
+from federation.queries.went_first import reason_text, reason_texts
 from foundation import clock
 from foundation.api import problem_body
 from foundation.problems import Invalid
 from foundation.schema import page_shape
 from tenancy.api.views import ApiView
 from tenancy.operations import Answer
+from tenancy.queries import Actor
 
 from .answers import attempt_json, event_json, explanation_json, job_json, job_line_json, logs_json
 from .quote_answers import in_the_way_json
@@ -54,9 +56,9 @@ def _answer(answer: Answer) -> Response:
     return Response(answer.body, status=answer.status, headers=headers)
 
 
-def with_cost(job: Job) -> dict[str, Any]:
-    """The job, with its artifacts and what it has cost so far."""
-    return job_json(job, costs_of([job.id]).get(job.id), artifacts_of([job]).get(job.id, ()))
+def with_cost(actor: Actor, job: Job) -> dict[str, Any]:
+    """The job, with its artifacts and what it has cost so far. `actor` reads it."""
+    return job_json(job, costs_of([job.id]).get(job.id), artifacts_of([job]).get(job.id, ()), reason_text(actor, job))
 
 
 class Jobs(ApiView):
@@ -69,7 +71,10 @@ class Jobs(ApiView):
         page = self.page(filtered_jobs(self.actor, self.query), orders=ORDERS, render=lambda job: job)
         jobs = page.data["items"]
         costs, artifacts = costs_of([job.id for job in jobs]), artifacts_of(jobs)
-        page.data["items"] = [job_json(job, costs.get(job.id), artifacts.get(job.id, ())) for job in jobs]
+        texts = reason_texts(self.actor, jobs)
+        page.data["items"] = [
+            job_json(job, costs.get(job.id), artifacts.get(job.id, ()), texts[job.id]) for job in jobs
+        ]
         return page
 
     @extend_schema(request=SUBMISSION, responses={201: JobShape})
@@ -94,7 +99,7 @@ class OneJob(ApiView):
     @extend_schema(responses=JobShape)
     def get(self, request: Request, job_id: UUID) -> Response:
         """Returns a job."""
-        return Response(with_cost(job_of(self.actor, job_id)))
+        return Response(with_cost(self.actor, job_of(self.actor, job_id)))
 
 
 class Cancellation(ApiView):
@@ -102,7 +107,7 @@ class Cancellation(ApiView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Cancels a job. It is `cancelling` until its cluster confirms. Idempotent."""
         request_cancellation(self.actor, job_id)
-        return Response(with_cost(job_of(self.actor, job_id)), status=202)
+        return Response(with_cost(self.actor, job_of(self.actor, job_id)), status=202)
 
 
 class Suspension(ApiView):
@@ -112,7 +117,7 @@ class Suspension(ApiView):
         `suspending`, until its cluster confirms. Idempotent.
         """
         request_suspension(self.actor, job_id)
-        return Response(with_cost(job_of(self.actor, job_id)), status=202)
+        return Response(with_cost(self.actor, job_of(self.actor, job_id)), status=202)
 
 
 class Resumption(ApiView):
@@ -120,7 +125,7 @@ class Resumption(ApiView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Resumes a suspended job: it waits for a new placement. Idempotent."""
         request_resumption(self.actor, job_id)
-        return Response(with_cost(job_of(self.actor, job_id)), status=202)
+        return Response(with_cost(self.actor, job_of(self.actor, job_id)), status=202)
 
 
 class Attempts(ApiView):
@@ -147,7 +152,7 @@ class Explanation(ApiView):
         """Returns why the job waits, overall and on each cluster, and its expected start and run time."""
         job = job_of(self.actor, job_id)
         quota = [in_the_way_json(one) for one in quota_in_the_way(self.actor, job)]
-        return Response(explanation_json(job, runtime_of_job(job), clock.now(), quota))
+        return Response(explanation_json(job, reason_text(self.actor, job), runtime_of_job(job), clock.now(), quota))
 
 
 class Logs(ApiView):

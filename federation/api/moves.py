@@ -113,7 +113,7 @@ class Migration(ApiView):
 
         def produce() -> tuple[int, dict[str, Any]]:
             request_migration(self.actor, job_id, request.data)
-            return 202, with_cost(job_of(self.actor, job_id))
+            return 202, with_cost(self.actor, job_of(self.actor, job_id))
 
         return self.created(request, None, f"jobs/{job_id}/migrate", produce)
 

@@ -37,6 +37,18 @@ class LoanShape(serializers.Serializer[Any]):
     weight = serializers.FloatField(help_text="What part of the cost counted in the choice.")
 
 
+class LoweredLimitShape(serializers.Serializer[Any]):
+    """A limit that was lowered below what was held there."""
+
+    limit = serializers.UUIDField()
+    tenant = serializers.CharField()
+    resource = serializers.CharField()
+    clusters = serializers.ListField(child=serializers.CharField())
+    held = serializers.CharField(help_text="At the decision.")
+    most = serializers.CharField(help_text="What may be held, borrowed quota included.")
+    lowered_by = serializers.CharField()
+
+
 class CandidateShape(JobNameShape):
     """A running job that was stopped, or could have been."""
 
@@ -60,8 +72,11 @@ class PreemptionShape(serializers.Serializer[Any]):
     role = serializers.ChoiceField(
         choices=["victim", "beneficiary"], help_text="Whether this job was stopped, or others were stopped for it."
     )
-    beneficiary = JobNameShape()
-    cluster = serializers.CharField()
+    beneficiary = JobNameShape(allow_null=True, help_text="Null if jobs were stopped because of `limits`.")
+    limits = LoweredLimitShape(
+        many=True, help_text="The lowered limits on the path of its tenant for which it was stopped; else empty."
+    )
+    cluster = serializers.CharField(allow_null=True, help_text="Where the place is. Null without a beneficiary.")
     nodes = serializers.ListField(child=serializers.CharField(), help_text="Kept for the beneficiary until `ended_at`.")
     cost_gpu_seconds = serializers.FloatField()
     is_exact = serializers.BooleanField(help_text="Whether no cheaper choice existed on that cluster.")
@@ -71,13 +86,13 @@ class PreemptionShape(serializers.Serializer[Any]):
     )
     alternatives = PlaceShape(many=True)
     created_at = Instant()
-    deadline_at = Instant()
+    deadline_at = Instant(allow_null=True, help_text="Null without a beneficiary: nothing is kept.")
     ended_at = Instant(allow_null=True)
     outcome = serializers.ChoiceField(
         choices=OUTCOMES,
         allow_null=True,
         help_text="`placed`: the beneficiary got a place; `withdrawn`: it does not wait any more; `expired`: the deadline "
-        "passed. Null while it lasts.",
+        "passed; `reduced`: lowered limits, nothing was kept. Null while it lasts.",
     )
 
 
@@ -86,8 +101,8 @@ class Preemptions(ApiView):
 
     @extend_schema(operation_id="jobs_preemptions_list", responses=page_shape(PreemptionShape))
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Lists the decisions in which the job was stopped for another one, or others were stopped for it, newest
-        first. Jobs that you may not see have no names.
+        """Lists the decisions in which the job was stopped for another one or for a lowered limit, or others were stopped
+        for it, newest first. Jobs that you may not see have no names.
         """
         page = self.page(preemptions_of(self.actor, job_id), orders=ORDERS, render=lambda row: row)
         page.data["items"] = [_shown(one) for one in views_of(self.actor, job_id, page.data["items"])]
@@ -98,13 +113,9 @@ def _shown(view: PreemptionView) -> dict[str, Any]:
     return {
         "id": str(view.id),
         "role": "victim" if view.is_victim else "beneficiary",
-        "beneficiary": {
-            "job": str(view.beneficiary_id),
-            "name": view.beneficiary or None,
-            "tenant": view.beneficiary_tenant or None,
-            "priority": view.beneficiary_priority,
-        },
-        "cluster": view.cluster,
+        "beneficiary": _beneficiary(view),
+        "limits": [dict(one) for one in view.limits],
+        "cluster": view.cluster or None,
         "nodes": list(view.nodes),
         "cost_gpu_seconds": view.cost_gpu_seconds,
         "is_exact": view.is_exact,
@@ -112,9 +123,20 @@ def _shown(view: PreemptionView) -> dict[str, Any]:
         "considered": [_candidate(one) for one in view.considered],
         "alternatives": [dict(one) for one in view.alternatives],
         "created_at": instant(view.created_at),
-        "deadline_at": instant(view.deadline_at),
+        "deadline_at": None if view.beneficiary_id is None else instant(view.deadline_at),
         "ended_at": instant(view.ended_at),
         "outcome": view.outcome or None,
+    }
+
+
+def _beneficiary(view: PreemptionView) -> dict[str, Any] | None:
+    if view.beneficiary_id is None:
+        return None
+    return {
+        "job": str(view.beneficiary_id),
+        "name": view.beneficiary or None,
+        "tenant": view.beneficiary_tenant or None,
+        "priority": view.beneficiary_priority,
     }
 
 

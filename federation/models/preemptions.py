@@ -1,4 +1,6 @@
-"""Running jobs that are stopped for other ones of their organisation: more urgent ones, or those whose quota they borrowed."""
+"""Running jobs that are stopped for other ones of their organisation: more urgent ones, or those whose quota they borrowed. Or
+because a limit was lowered below what is held.
+"""
 
 from django.db import models
 from django.db.models import F, Q
@@ -10,7 +12,8 @@ from placement.values.preemption import MOST_TIMES_PREEMPTED
 
 from .jobs import Attempt, Job
 
-OUTCOMES = ["placed", "expired", "withdrawn"]
+REDUCED = "reduced"
+OUTCOMES = ["placed", "expired", "withdrawn", REDUCED]
 
 
 class Preemption(models.Model):
@@ -18,11 +21,16 @@ class Preemption(models.Model):
 
     It ends once: the job was placed (`placed`), does not wait any more (`withdrawn`), or the deadline passed
     (`expired`). Only the end is ever written (`0013_preemption.sql`).
+
+    A decision because of lowered limits has no beneficiary and claims nothing: it has ended when it is made (`reduced`).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    beneficiary = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="preemptions")
-    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    beneficiary = models.ForeignKey(Job, null=True, on_delete=models.PROTECT, related_name="preemptions")
+    cluster = models.ForeignKey(Cluster, null=True, on_delete=models.PROTECT, related_name="+")
+    limits = models.JSONField(
+        default=list, db_default=[], help_text="The lowered limits for which jobs are stopped, if not for another job."
+    )
     organisation = models.CharField(max_length=63, help_text="The tenant at the top of their paths at that time.")
     amounts = models.JSONField(
         default=dict, db_default={}, help_text="What the beneficiary's hold will take; this quota is kept for it."
@@ -54,6 +62,12 @@ class Preemption(models.Model):
                 condition=Q(nodes__contains=[]) & Q(considered__contains=[]) & Q(alternatives__contains=[]),
                 name="a_preemption_lists_its_nodes",
             ),
+            models.CheckConstraint(
+                condition=Q(beneficiary__isnull=False, cluster__isnull=False, limits=[]) & ~Q(outcome=REDUCED)
+                | Q(beneficiary__isnull=True, cluster__isnull=True, limits__contains=[], nodes=[], outcome=REDUCED)
+                & ~Q(limits=[]),
+                name="a_preemption_has_a_beneficiary_or_limits",
+            ),
         ]
         indexes = [
             models.Index(fields=["created_at"], name="preemptions_by_time"),
@@ -61,12 +75,13 @@ class Preemption(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"preemption for {self.beneficiary_id}"
+        return f"preemption for {self.beneficiary_id or 'lowered limits'}"
 
 
 class PreemptionVictim(models.Model):
     """An attempt that is stopped for another job of its organisation. It belongs to one preemption; its job has strictly
-    lower priority, or uses borrowed quota (`0016_reclaim.sql`). Append-only.
+    lower priority, or uses borrowed quota. Or it is stopped because a lowered limit still holds too much after all others that
+    are being stopped have ended (`0019_surplus.sql`). Append-only.
     """
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="preemption")

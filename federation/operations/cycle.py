@@ -4,10 +4,8 @@ Only one round runs at a time (the caller holds the exclusive right). The databa
 users cancel jobs and lower limits while the engine decides.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,24 +13,22 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
-from django.db.models.functions import Now
 from msgspec import json
 
 import billing.operations
 import clusters.queries
 import quotas.operations
-from billing.engine.budgets import BudgetRefusal, BudgetRequest, Commitment
+from billing.engine.budgets import BudgetRequest, Commitment
 from clusters.engine.secrets import Keyring
 from clusters.engine.storages import Shelves
 from federation.engine import names
-from federation.engine.lifecycle import JobState
 from federation.engine.objects.ranks import Stretch, stretches_of
 from federation.engine.objects.rendering import kept_levels
 from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
-from federation.models import Job
 from federation.operations import figures, transitions
+from federation.operations.lowered_limits import take_back_surplus
 from federation.operations.preemption import end_claims, preempt
+from federation.operations.waiting_reasons import explain, tell_refused, tell_unaffordable
 from federation.queries.claimed_attempts import spec_hash_of
 from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.queue import QUEUE_DEPTH
@@ -56,14 +52,11 @@ from placement.fleet.siting import within_slice
 from placement.ranking.interruptions import risk_text
 from placement.ranking.pulls import pull_text
 from placement.ranking.runtimes import runtime_of
-from placement.values.decisions import Placement, PodSetPlacement, Reason, Wait
+from placement.values.decisions import Placement, PodSetPlacement
 from placement.values.model import LEVELS, JobRequest, PodSetRequest, Snapshot, Topology
-from placement.values.reason_codes import ReasonCode
-from quotas.operations import HoldRefusal, HoldRequest
+from quotas.operations import HoldRequest
 
 APPLY_BATCH = 500
-REASON_FRESH = timedelta(seconds=10)
-"""The shortest interval between updates of a waiting job's text while its reason does not change."""
 
 _fleet_index = FleetIndex()
 """The fleet's arrays, kept between rounds; rounds never overlap (`run_exclusively`)."""
@@ -83,6 +76,7 @@ def run_scheduling_cycle() -> Round:
     with figures.CYCLE_SECONDS.time():
         quotas.operations.keep_half_life(settings.FAIR_SHARE_HALF_LIFE_SECONDS)
         end_claims()
+        take_back_surplus()
         done = _run(load_snapshot(database_now(), QUEUE_DEPTH))
     figures.DECISIONS.labels("placed").inc(done.placed)
     figures.DECISIONS.labels("waiting").inc(done.waiting)
@@ -97,7 +91,7 @@ def _run(snapshot: Snapshot) -> Round:
     lookup.know_runtimes(decisions.placements)
     for start in range(0, len(decisions.placements), APPLY_BATCH):
         placed += _apply(decisions.placements[start : start + APPLY_BATCH], lookup)
-    _explain(preempt(snapshot, final, decisions.waits))
+    explain(preempt(snapshot, final, decisions.waits))
     return Round(len(snapshot.queue), placed, len(decisions.waits))
 
 
@@ -205,7 +199,7 @@ def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
         made = [_Draft(jobs[p.job_id], p, lookup, stock) for p in placements if p.job_id in jobs]
         made = [draft for draft in made if draft.has_all_it_names]
         takers = billing.operations.Takers([draft.budget_request for draft in made])
-        _tell_unaffordable(
+        tell_unaffordable(
             [(one.job.id, takers.refusals[one.attempt_id]) for one in made if one.attempt_id in takers.refusals]
         )
         made = [draft for draft in made if draft.attempt_id not in takers.refusals]
@@ -214,7 +208,7 @@ def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
         if granted:
             takers.write([draft.budget_request for draft in granted])
             _create(granted)
-        _tell_refused([(draft.job.id, refusal) for draft in made if (refusal := refusals[draft.attempt_id])])
+        tell_refused([(draft.job.id, refusal) for draft in made if (refusal := refusals[draft.attempt_id])])
     return len(granted)
 
 
@@ -356,45 +350,3 @@ def _create(drafts: Sequence[_Draft]) -> None:
 
 def _money(amount: Decimal) -> str:
     return f"{amount:.4f}"
-
-
-def _tell_refused(refused: Sequence[tuple[UUID, HoldRefusal]]) -> None:
-    """Explains refused holds: a limit was used up between snapshot and hold, and the job waits for it. The text names
-    the limit.
-    """
-    for job_id, refusal in refused:
-        code = ReasonCode.WAITING_FOR_USER_LIMIT if refusal.is_of_user else ReasonCode.WAITING_FOR_QUOTA
-        Job.objects.filter(id=job_id).update(reason_code=code, reason_message=refusal.message, reason_at=Now())
-
-
-def _tell_unaffordable(refused: Sequence[tuple[UUID, BudgetRefusal]]) -> None:
-    """Likewise for budgets: one was used up, or lowered, between snapshot and hold."""
-    for job_id, refusal in refused:
-        Job.objects.filter(id=job_id).update(
-            reason_code=ReasonCode.WAITING_FOR_BUDGET, reason_message=refusal.message, reason_at=Now()
-        )
-
-
-def _explain(waits: Sequence[Wait]) -> None:
-    """Writes why jobs wait, with one statement per distinct verdict, and only where it has changed."""
-    # by identity first: jobs of one shape share the tuple, and hashing a reason per cluster for each of them is expensive
-    same: dict[tuple[str, str, int], list[Wait]] = defaultdict(list)
-    for wait in waits:
-        same[wait.code, wait.message, id(wait.per_cluster)].append(wait)
-    alike: dict[tuple[str, str, tuple[Reason, ...]], list[UUID]] = defaultdict(list)
-    for (code, message, _), group in same.items():
-        alike[code, message, group[0].per_cluster] += [wait.job_id for wait in group]
-    stale = Now() - REASON_FRESH
-    for (code, message, per_cluster), ids in alike.items():
-        news = ~Q(reason_code=code) | (Q(reason_at__lt=stale) & ~Q(reason_message=message))
-        Job.objects.filter(news, id__any_of=ids, state=JobState.QUEUED).update(
-            reason_code=code, reason_message=message, reason_at=Now(), explanation=_explanation(per_cluster)
-        )
-
-
-def _explanation(reasons: Sequence[Reason]) -> dict[str, object]:
-    return {
-        "clusters": [
-            {"cluster": r.cluster, "code": r.code, "message": r.message, "is_for_good": r.is_for_good} for r in reasons
-        ]
-    }

@@ -111,6 +111,7 @@ def _unless_suspended(job: Job, attempt: Attempt, ending: Ending, diagnosis: Dia
         ReasonCode.SUSPENDED,
         ReasonCode.MAINTENANCE_BEGAN,
         ReasonCode.PREEMPTED_FOR_JOB,
+        ReasonCode.LIMIT_LOWERED,
         ReasonCode.MIGRATED,
     ):
         what = "is stopped"

@@ -22,7 +22,13 @@ from placement.values.reason_codes import ReasonCode
 from . import diagnoses, transitions
 from .consequences import Ending
 
-_STOPPED = (ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN, ReasonCode.PREEMPTED_FOR_JOB, ReasonCode.MIGRATED)
+_STOPPED = (
+    ReasonCode.SUSPENDED,
+    ReasonCode.MAINTENANCE_BEGAN,
+    ReasonCode.PREEMPTED_FOR_JOB,
+    ReasonCode.LIMIT_LOWERED,
+    ReasonCode.MIGRATED,
+)
 """The reasons of stop requests to jobs that did not fail."""
 _REPEATED = {*INTERRUPTIONS, *_STOPPED}
 """The reasons of ends after which the job repeats the work since its last checkpoint."""

@@ -8,8 +8,8 @@ ends when the beneficiary is placed, does not wait any more, or the deadline has
 matter where an earlier round was interrupted. Victims continue with their place in the queue.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -90,7 +90,7 @@ def _apply(decision: values.Preemption, snapshot: Snapshot) -> bool:
         if not _is_still_borrowed(decision, beneficiary):
             transaction.set_rollback(True)
             return False
-        _record_victims(row, victims.values(), snapshot)
+        record_victims(row, victims.values(), snapshot.now)
         _tell(beneficiary, row, decision, snapshot)
         announce("cycle")
     return True
@@ -138,7 +138,7 @@ def _record(decision: values.Preemption, beneficiary: Job) -> Preemption:
         nodes=list(decision.nodes),
         cost_gpu_seconds=decision.cost,
         is_exact=decision.is_exact,
-        considered=[_shown(one) for one in decision.considered],
+        considered=[shown(one) for one in decision.considered],
         alternatives=[
             {"cluster": one.cluster, "victims": one.victims, "cost_gpu_seconds": round(one.cost, 3)}
             for one in decision.alternatives
@@ -147,7 +147,8 @@ def _record(decision: values.Preemption, beneficiary: Job) -> Preemption:
     )
 
 
-def _shown(one: Victim) -> dict[str, Any]:
+def shown(one: Victim) -> dict[str, Any]:
+    """A candidate as a decision stores it."""
     return {
         "job": str(one.run.job_id),
         "priority": one.run.priority,
@@ -180,7 +181,8 @@ def _loan_text(loan: Loan) -> str:
     return f"{loan.tenant_path} holds {held} {loan.resource}, of which {nominal} are its own{late}"
 
 
-def _record_victims(row: Preemption, victims: Sequence[Victim] | Any, snapshot: Snapshot) -> None:
+def record_victims(row: Preemption, victims: Iterable[Victim], now: datetime) -> None:
+    """Writes who is stopped by a decision. The database refuses those that may not be."""
     insert_rows(
         [
             PreemptionVictim(
@@ -188,7 +190,7 @@ def _record_victims(row: Preemption, victims: Sequence[Victim] | Any, snapshot: 
                 preemption_id=row.id,
                 job_id=one.run.job_id,
                 lost_seconds=one.lost_seconds,
-                ran_seconds=int((snapshot.now - one.run.started_at).total_seconds()),
+                ran_seconds=int((now - one.run.started_at).total_seconds()),
                 shield_seconds=int((one.run.shield_until - one.run.started_at).total_seconds()),
                 times_preempted=one.run.times_preempted,
                 gpu_milli=one.run.gpu_milli,
@@ -206,9 +208,13 @@ def _stop(attempt: Attempt, victim: Victim, beneficiary: Job) -> None:
         why = f"which has priority {beneficiary.priority}; this job has {victim.run.priority}"
     else:
         why = f"whose tenant takes back quota that it lent: {_loan_text(victim.loan)}"
+    transitions.interrupt([attempt], ReasonCode.PREEMPTED_FOR_JOB, message, f"{message}, {why}. {what_follows(victim)}")
+
+
+def what_follows(victim: Victim) -> str:
+    """What it means for a job that it is stopped."""
     lost = duration_text(victim.lost_seconds) if victim.lost_seconds else "no time"
-    told = f"{message}, {why}. About {lost} of work is repeated. It keeps its place in the queue."
-    transitions.interrupt([attempt], ReasonCode.PREEMPTED_FOR_JOB, message, told)
+    return f"About {lost} of work is repeated. It keeps its place in the queue."
 
 
 def _tell(beneficiary: Job, row: Preemption, decision: values.Preemption, snapshot: Snapshot) -> None:

@@ -93,7 +93,15 @@ def _write_limit(actor: Actor, path: str, value: Value) -> None:
     )
     assert nominal is not None
     borrowing = Borrowing(borrow, lend, reclaims=value["reclaims"])
-    put_limit(actor, path, resource, nominal=nominal, clusters=value["clusters"], borrowing=borrowing)
+    put_limit(
+        actor,
+        path,
+        resource,
+        nominal=nominal,
+        clusters=value["clusters"],
+        borrowing=borrowing,
+        reclaim_after=value["reclaim_after"],
+    )
 
 
 def _remove_limit(actor: Actor, path: str, value: Value) -> None:

@@ -37,6 +37,7 @@ NO_EVIDENCE = [
     ReasonCode.MAINTENANCE_AHEAD,
     ReasonCode.MAINTENANCE_BEGAN,
     ReasonCode.PREEMPTED_FOR_JOB,
+    ReasonCode.LIMIT_LOWERED,
     ReasonCode.MIGRATED,
     ReasonCode.RUN_DEAD,
 ]

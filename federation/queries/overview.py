@@ -12,7 +12,7 @@ from foundation.clock import now
 from placement.values.reason_codes import ReasonCode
 from tenancy.queries import Actor
 
-from .pages import JobLine, jobs_seen_by, line_of, with_newest_cluster
+from .pages import JobLine, jobs_seen_by, lines_of, with_newest_cluster
 
 HOURS_SHOWN = 24
 LIVE_SHOWN = 8
@@ -80,7 +80,7 @@ def workload(actor: Actor) -> Workload:
         reasons=tuple((code or ReasonCode.NEW, count) for code, count in reasons),
         oldest_queued_at=oldest,
         hours=_hours(jobs, at),
-        live=tuple(line_of(job) for job in live),
+        live=lines_of(actor, live),
     )
 
 

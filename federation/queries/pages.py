@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,6 +23,7 @@ from federation.queries.quota_in_the_way import QuotaInTheWay, quota_in_the_way
 from federation.queries.reports import Reports, reports_of_job
 from federation.queries.reservations import names_of
 from federation.queries.runtimes import runtime_of_job
+from federation.queries.went_first import reason_texts
 from federation.queries.why_not import WhyNot, WhyNotGroup, grouped, headline
 from foundation import clock
 from foundation.paging import page_of
@@ -180,9 +181,9 @@ def job_list(actor: Actor, query: Mapping[str, str]) -> JobList:
         {"limit": JOBS_A_PAGE, **({"cursor": query["cursor"]} if query.get("cursor") else {})},
         orders={"newest": "-id"},
         scope=f"jobs-page|{actor.user_id}|{json.dumps(filters, sort_keys=True)}",
-        render=line_of,
+        render=lambda job: job,
     )
-    return JobList(jobs=tuple(found["items"]), next=found["next"], filters=filters, match=match)
+    return JobList(jobs=lines_of(actor, found["items"]), next=found["next"], filters=filters, match=match)
 
 
 def job_view(actor: Actor, job_id: UUID) -> JobView:
@@ -193,7 +194,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
     held = permissions_at(actor, job.tenant)
     is_over = job.state in TERMINAL_JOB_STATES
     spec = job.spec
-    line = line_of(job)
+    (line,) = lines_of(actor, [job])
     reasons = grouped(_why_not(job.explanation)) if job.state == JobState.QUEUED else ()
     never = tuple(group for group in reasons if group.is_for_good)
     may_change = not is_over and job.state != JobState.CANCELLING and permission_to_change(job, actor) in held
@@ -250,13 +251,19 @@ def _filtered(match: TenantMatch, filters: Mapping[str, str]) -> QuerySet[Job]:
 
 
 def with_newest_cluster(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """The jobs with tenant, submitter and the name of their newest attempt's cluster, as `line_of` needs them."""
+    """The jobs with tenant, submitter and the name of their newest attempt's cluster, as `lines_of` needs them."""
     newest = Attempt.objects.filter(job=OuterRef("pk")).order_by("-number").values("cluster__name")[:1]
     return jobs.select_related("tenant", "created_by").annotate(newest_cluster=Subquery(newest))
 
 
-def line_of(job: Job) -> JobLine:
-    """A job from `with_newest_cluster` as a line of a list."""
+def lines_of(actor: Actor, jobs: Iterable[Job]) -> tuple[JobLine, ...]:
+    """Jobs from `with_newest_cluster` as lines of a list."""
+    found = list(jobs)
+    texts = reason_texts(actor, found)
+    return tuple(_line_of(job, texts[job.id]) for job in found)
+
+
+def _line_of(job: Job, why: str) -> JobLine:
     cluster: str | None = job.newest_cluster  # type: ignore[attr-defined]
     return JobLine(
         id=job.id,
@@ -264,7 +271,7 @@ def line_of(job: Job) -> JobLine:
         tenant=job.tenant.path,
         state=job.state,
         reason_code=job.reason_code,
-        reason_message=job.reason_message or meaning_of(job.reason_code),
+        reason_message=why or meaning_of(job.reason_code),
         asks=" + ".join(pod_set_text(item) for item in job.spec.get("pod_sets", [])),
         cluster=cluster or "",
         created_by=job.created_by.email,

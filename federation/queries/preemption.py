@@ -153,7 +153,7 @@ def with_preemption(snapshot: Snapshot) -> Snapshot:
         preemptors=preemptors,
         running=running,
         leaving=_leaving() if reclaiming else (),
-        allowance=_allowance(organisations),
+        allowance=load_allowance(organisations),
         overdrawn=load_overdrawn(),
     )
 
@@ -254,7 +254,7 @@ def _pods(row: _Row) -> HeldPods:
     return HeldPods(row.flavor, row.units, row.cpu_millicores, row.memory_mib, nodes, others)
 
 
-def _allowance(organisations: Sequence[str]) -> Allowance:
+def load_allowance(organisations: Sequence[str]) -> Allowance:
     """What the brake leaves now."""
     with connection.cursor() as cursor:
         cursor.execute(SPENT, [list(organisations)])

@@ -45,14 +45,17 @@ class CandidateLine:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionView:
-    """A decision. `is_victim`: the job was stopped; else others were stopped for it."""
+    """A decision. `is_victim`: the job was stopped; else others were stopped for it. Without a beneficiary it was stopped
+    because of `limits`: those on the path of its tenant that were lowered.
+    """
 
     id: UUID
     is_victim: bool
-    beneficiary_id: UUID
+    beneficiary_id: UUID | None
     beneficiary: str
     beneficiary_tenant: str
     beneficiary_priority: int
+    limits: tuple[Mapping[str, Any], ...]
     cluster: str
     nodes: tuple[str, ...]
     cost_gpu_seconds: float
@@ -68,7 +71,7 @@ class PreemptionView:
     @property
     def is_reclaim(self) -> bool:
         """Whether all that were stopped had borrowed quota."""
-        return all(one.loan is not None for one in self.victims)
+        return self.beneficiary_id is not None and all(one.loan is not None for one in self.victims)
 
     @property
     def groups(self) -> tuple[tuple[CandidateLine, ...], ...]:
@@ -101,22 +104,24 @@ def views_of(
     if not found:
         return ()
     named = {UUID(one["job"]) for row in found for one in row.considered}
-    others = {job.id: job for job in Job.objects.filter(id__in=named).select_related("tenant")}
+    others = {job.id: job for job in Job.objects.filter(id__in={*named, job_id}).select_related("tenant")}
     seen = set(visible_tenants(actor).values_list("id", flat=True))
-    return tuple(_view(row, job_id, others, seen) for row in found)
+    return tuple(_view(row, others[job_id], others, seen) for row in found)
 
 
-def _view(row: Preemption, job_id: UUID, others: Mapping[UUID, Job], seen: Collection[UUID]) -> PreemptionView:
+def _view(row: Preemption, job: Job, others: Mapping[UUID, Job], seen: Collection[UUID]) -> PreemptionView:
     victims: Sequence[PreemptionVictim] = list(row.victims.all())
     name, tenant = _shown(row.beneficiary, seen)
+    own = f"{job.tenant.path}/"
     return PreemptionView(
         id=row.id,
-        is_victim=row.beneficiary_id != job_id,
+        is_victim=row.beneficiary_id != job.id,
         beneficiary_id=row.beneficiary_id,
         beneficiary=name,
         beneficiary_tenant=tenant,
-        beneficiary_priority=row.beneficiary.priority,
-        cluster=row.cluster.name,
+        beneficiary_priority=0 if row.beneficiary is None else row.beneficiary.priority,
+        limits=tuple(one for one in row.limits if own.startswith(f"{one['tenant']}/")),
+        cluster="" if row.cluster is None else row.cluster.name,
         nodes=tuple(row.nodes),
         cost_gpu_seconds=row.cost_gpu_seconds,
         is_exact=row.is_exact,

@@ -18,7 +18,7 @@ from federation.queries.priority_classes import as_wanted, visible_classes
 from foundation.problems import NotFound
 from quotas.engine.amounts import format_amount
 from quotas.models import QuotaLimit, UserHolding
-from quotas.queries import borrowed_at_most, visible_limits, visible_submission_limits, visible_user_limits
+from quotas.queries import visible_limits, visible_submission_limits, visible_user_limits
 from tenancy.engine.roles import Role
 from tenancy.models import RoleBinding, Tenant
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
@@ -68,11 +68,13 @@ def limits_below_use(tenant_paths: Iterable[str]) -> dict[Key, str]:
     )
     found = {}
     for row in rows:
-        surplus = row.held - row.nominal - borrowed_at_most(row)
-        if surplus > 0:
-            held, over = (format_amount(row.resource, amount) for amount in (row.held, surplus))
+        if row.surplus:
+            held, over = (format_amount(row.resource, amount) for amount in (row.held, row.surplus))
+            rest = "running jobs continue"
+            if row.reclaim_at is not None:
+                rest = f"jobs are stopped for it from {row.reclaim_at:%Y-%m-%d %H:%M} UTC on"
             found[Key(Kind.LIMIT, row.tenant.path, limit_name(row.resource, list(row.clusters)))] = (
-                f"{held} {row.resource} held or guaranteed, {over} above it: running jobs continue, new ones wait"
+                f"{held} {row.resource} held or guaranteed, {over} above it: {rest}, new ones wait"
             )
     return found
 
@@ -114,6 +116,7 @@ def _limits(actor: Actor, tenants: QuerySet[Tenant]) -> Found:
                 "borrowing_limit": shown(row.borrowing_limit),
                 "lending_limit": shown(row.lending_limit),
                 "reclaims": row.reclaims,
+                "reclaim_after": row.reclaim_after,
             },
         )
 

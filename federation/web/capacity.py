@@ -35,9 +35,9 @@ FIELDS = ("tenant", "models", *DEFAULTS)
 
 @dataclass(frozen=True, slots=True)
 class QuotaLine:
-    """What quota leaves of a flavor on a cluster; `takers` may take back `room.owed`."""
+    """What quota leaves of a flavor on each of these clusters; `takers` may take back `room.owed`."""
 
-    cluster: str
+    clusters: tuple[str, ...]
     room: FlavorRoom
     takers: str
 
@@ -89,10 +89,14 @@ def capacity(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 
 def _quota_lines(found: RoomSeen) -> tuple[QuotaLine, ...]:
+    """Equal rows are one: limits on the whole fleet leave the same everywhere."""
+    alike: dict[FlavorRoom, list[str]] = {}
+    for room in found.capacity.clusters:
+        for each in room.flavors:
+            alike.setdefault(each, []).append(room.cluster)
     return tuple(
-        QuotaLine(room.cluster, each, reclaimers_of(each.reclaimers, found.seen).text)
-        for room in found.capacity.clusters
-        for each in room.flavors
+        QuotaLine(tuple(sorted(names)), room, reclaimers_of(room.reclaimers, found.seen).text)
+        for room, names in alike.items()
     )
 
 

@@ -9,6 +9,7 @@ from placement.values.reason_codes import ReasonCode
 from .fair_share import OWN, Behind, Turns
 
 FOR_ROOM = frozenset({ReasonCode.WAITING_FOR_CAPACITY, ReasonCode.BEHIND_IN_QUEUE})
+ANOTHER_TENANT = "another tenant"
 MOST_EXPLAINED = 200
 """The kinds of waiting jobs in a cycle for which this is looked up: one costs about as much as considering a job."""
 
@@ -35,12 +36,20 @@ class ShareReasons:
         behind = self._found[key]
         if behind is None:
             return wait
-        return wait._replace(code=ReasonCode.WAITING_FOR_SHARE, message=f"{share_text(behind)}; {wait.message}")
+        message = f"{share_text(behind)}; {wait.message}"
+        return wait._replace(code=ReasonCode.WAITING_FOR_SHARE, message=message, went_first=went_first(behind))
+
+
+def went_first(behind: Behind) -> str:
+    """The path of the tenant whose turn came first; empty if it is another organisation, or above the job's own tenant."""
+    return "" if "/" not in behind.other or behind.other.endswith(OWN) else behind.other
 
 
 def share_text(behind: Behind) -> str:
-    """The text for users. It names tenants of the same organisation only."""
+    """The text for all users who may see the job. It names the job's own tenant and those above it only."""
     other = "another organisation" if "/" not in behind.other else _named(behind.other)
+    if went_first(behind):
+        other = ANOTHER_TENANT
     return (
         f"its room went to {other}, whose share of the fleet was {_percent(behind.other_share)}; "
         f"that of {_named(behind.own)} is {_percent(behind.own_share)}"

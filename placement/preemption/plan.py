@@ -14,6 +14,7 @@ limit is short. Nothing is stopped unless the job then fits.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -185,7 +186,7 @@ class _Planner:
             debts = self._debts(cluster)
             candidates = [run for run in self._running if self._is_less_urgent(run) or run.attempt_id in debts]
             known.update((run.attempt_id, run) for run in candidates)
-            pool = self._pool(cluster, [run for run in candidates if is_preemptible(run, self._snapshot)], debts)
+            pool = self._pool(cluster, [run for run in candidates if is_preemptible(run, self._now)], debts)
             if not pool.runs:
                 continue
             if self._trial.fits(cluster, ()):
@@ -319,7 +320,7 @@ class _Planner:
         if not known:
             lacking = "no running job of its organisation that could be stopped has a lower priority"
             return lacking if self._is_urgent else ""
-        eligible = [run for run in known if is_preemptible(run, self._snapshot)]
+        eligible = [run for run in known if is_preemptible(run, self._now)]
         if not eligible:
             return self._all_protected(known)
         return self._none_fits(len(eligible), len(known), is_braked=is_braked)
@@ -344,9 +345,9 @@ class _Planner:
         return f"it would not fit even if the {jobs} {self._which} that may be stopped{protected} had ended"
 
 
-def is_preemptible(run: RunningJob, snapshot: Snapshot) -> bool:
+def is_preemptible(run: RunningJob, now: datetime) -> bool:
     """Whether it has run long enough, and has not been stopped for others too often."""
-    return run.shield_until <= snapshot.now and run.times_preempted < MOST_TIMES_PREEMPTED
+    return run.shield_until <= now and run.times_preempted < MOST_TIMES_PREEMPTED
 
 
 def _count(number: int, one: str, more: str) -> str:

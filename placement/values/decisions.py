@@ -106,7 +106,8 @@ class Start:
 
 class Wait(NamedTuple):
     """A decision to wait: the reason shown first, and the reason per cluster. `start` is when the room kept for it is
-    expected.
+    expected. `went_first` is the path of another tenant of its organisation whose turn came first: users who may not see
+    that tenant must not read it, so no message names it.
     """
 
     job_id: UUID
@@ -114,6 +115,7 @@ class Wait(NamedTuple):
     message: str
     per_cluster: tuple[Reason, ...] = ()
     start: Start | None = None
+    went_first: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,15 +143,43 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
+class Surplus:
+    """A limit that was lowered below what is held there, and whose delay has passed, in base units. `held` counts what jobs
+    that are being stopped, or have ended, still hold; `most` is what may be held.
+    """
+
+    limit_id: UUID
+    tenant_id: UUID
+    tenant_path: str
+    resource: str
+    clusters: tuple[str, ...]
+    held: int
+    most: int
+    due_at: datetime
+    """Since when it is taken back."""
+    lowered_by: str
+
+    def counts(self, run: RunningJob) -> bool:
+        """Whether what the run holds counts at the limit."""
+        return (
+            run.amounts.get(self.resource, 0) > 0
+            and f"{run.tenant_path}/".startswith(f"{self.tenant_path}/")
+            and (not self.clusters or run.cluster in self.clusters)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Victim:
     """A job that is stopped, or could have been, and what that costs in GPU-seconds. `loan` is the quota that it borrowed
-    from the waiting job's tenant; None if the waiting job is more urgent.
+    from the waiting job's tenant; None if the waiting job is more urgent. `surplus` is the lowered limit for which it is
+    stopped, if for one.
     """
 
     run: RunningJob
     lost_seconds: int
     cost: float
     loan: Loan | None = None
+    surplus: Surplus | None = None
 
 
 @dataclass(frozen=True, slots=True)

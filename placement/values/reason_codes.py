@@ -111,6 +111,7 @@ class ReasonCode(StrEnum):
         "preempted_for_job",
         "It was stopped for a more urgent job of its organisation, or for one whose quota it had borrowed.",
     )
+    LIMIT_LOWERED = "limit_lowered", "A limit of its tenant, or of one above, was lowered below what was held there."
     MIGRATED = "migrated", "A user, or the gateway, moved the job to another cluster."
     NODE_LOST = "node_lost", "Its node is gone or was given up."
     SPOT = "spot", "Its spot capacity was reclaimed."

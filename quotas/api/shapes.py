@@ -9,7 +9,7 @@ from foundation.plain_json import instant
 from foundation.shapes import Instant, StrictShape, Text
 from quotas.engine.amounts import KINDS, BadAmount, format_amount, is_resource, parse_amount
 from quotas.engine.borrowing import Standing
-from quotas.models import MOST_PER_MINUTE, MOST_WAITING, QuotaLimit, SubmissionLimit, UserLimit
+from quotas.models import MOST_PER_MINUTE, MOST_RECLAIM_SECONDS, MOST_WAITING, QuotaLimit, SubmissionLimit, UserLimit
 
 
 class UserLimitPut(StrictShape):
@@ -88,6 +88,14 @@ class QuotaPut(StrictShape):
     reclaims = serializers.BooleanField(
         default=False, help_text="Whether jobs within nominal stop jobs of other tenants that borrow from it."
     )
+    reclaim_after = serializers.IntegerField(
+        min_value=0,
+        max_value=MOST_RECLAIM_SECONDS,
+        allow_null=True,
+        default=None,
+        help_text="Seconds after which jobs are stopped until no more is held than the limit allows. Null: they run to "
+        "their end.",
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Amounts in base units."""
@@ -112,6 +120,14 @@ class QuotaShown(serializers.Serializer[Any]):
     guaranteed_unused = serializers.CharField(help_text="What of that is not held now.")
     free = serializers.CharField(
         help_text="What can still be taken here, under this limit and those that it borrows from."
+    )
+    surplus = serializers.CharField(help_text="What is held beyond the limit, because it was lowered.")
+    reclaim_after = serializers.IntegerField(
+        allow_null=True, help_text="Seconds after which a surplus is taken back. Null: never."
+    )
+    reclaim_at = Instant(allow_null=True, help_text="When that begins. Null without a surplus to take back.")
+    lowered_by = serializers.CharField(
+        allow_null=True, help_text="Who lowered the limit, or set the delay, last. Null without a surplus to take back."
     )
     updated_at = Instant()
 
@@ -166,5 +182,9 @@ def show_limit(limit: QuotaLimit, standing: Standing) -> dict[str, Any]:
         "reclaims": limit.reclaims,
         "held": shown(limit.held),
         **{name: shown(amount) for name, amount in standing._asdict().items()},
+        "surplus": shown(limit.surplus),
+        "reclaim_after": limit.reclaim_after,
+        "reclaim_at": instant(limit.reclaim_at),
+        "lowered_by": limit.lowered_by if limit.reclaim_at else None,
         "updated_at": instant(limit.updated_at),
     }

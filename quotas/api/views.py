@@ -47,6 +47,7 @@ class QuotasView(ApiView):
             nominal=asked["nominal"],
             clusters=asked["clusters"],
             borrowing=Borrowing(asked["borrowing_limit"], asked["lending_limit"], asked["reclaims"]),
+            reclaim_after=asked["reclaim_after"],
         )
         return Response(
             show_limit(limit, standings([limit])[limit.id]),

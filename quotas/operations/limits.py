@@ -17,7 +17,7 @@ from quotas import locks
 from quotas.engine.amounts import KINDS, MAX_AMOUNT, format_amount, is_resource
 from quotas.engine.borrowing import Line, left
 from quotas.engine.holds import CEILING, Borrowing, Limit, overcommitted, own_lines, recounted
-from quotas.models import Hold, HoldMovement, QuotaLimit
+from quotas.models import MOST_RECLAIM_SECONDS, Hold, HoldMovement, QuotaLimit
 from quotas.queries import as_value, limit_by_id, limits_of_organisation
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
@@ -37,7 +37,7 @@ class _Line(msgspec.Struct):
     amount: int
 
 
-def put_limit(
+def put_limit(  # noqa: PLR0913 - what a limit consists of
     actor: Actor,
     tenant_path: str,
     resource: str,
@@ -45,12 +45,14 @@ def put_limit(
     nominal: int,
     clusters: Collection[str] = (),
     borrowing: Borrowing = CEILING,
+    reclaim_after: int | None = None,
 ) -> tuple[QuotaLimit, bool]:
     """The limit after the change, and whether it is new. Amounts are in base units; empty `clusters` means the whole
     fleet.
 
-    Running work counts immediately. If the limit is below current use, running jobs continue and new ones wait. To set
-    a limit, the actor must manage quotas one level above it (at the root itself for an organisation). Raises NotFound,
+    Running work counts immediately. If the limit is below current use, new jobs wait. Running ones continue; with
+    `reclaim_after`, for that many seconds. Then what is held beyond the limit is taken back
+    (`federation.operations.lowered_limits`), unless the limit is raised again. To set a limit, the actor must manage quotas one level above it (at the root itself for an organisation). Raises NotFound,
     NotAllowedHere, Invalid, and Conflict if what it guarantees is not free in the limit above.
     """
     tenant = tenant_by_path(actor, tenant_path)
@@ -62,6 +64,8 @@ def put_limit(
         "lending_limit": borrowing.lending_limit,
     }
     _check_limit(actor, resource, wanted, scope)
+    if reclaim_after is not None and not 0 <= reclaim_after <= MOST_RECLAIM_SECONDS:
+        raise Invalid.field("reclaim_after", "out_of_range", f"seconds from 0 to {MOST_RECLAIM_SECONDS}, or none")
     with transaction.atomic():
         locks.stop_takers_at(tenant.id)
         limit = QuotaLimit.objects.filter(
@@ -70,7 +74,12 @@ def put_limit(
         was = None if limit is None else limit.nominal
         chain = locks.lock_above(limit or _new_limit(tenant, resource, scope))
         _check_guarantees(chain, wanted)
-        QuotaLimit.objects.filter(id=chain[0].id).update(**wanted, reclaims=borrowing.reclaims, updated_at=Now())
+        changes = {**wanted, "reclaims": borrowing.reclaims, "reclaim_after": reclaim_after}
+        after = QuotaLimit(**wanted, parent_id=chain[0].parent_id)
+        if after.most < chain[0].most or reclaim_after != chain[0].reclaim_after:
+            changes["lowered_by"] = actor.name
+        QuotaLimit.objects.filter(id=chain[0].id).update(**changes, updated_at=Now())
+        changed = QuotaLimit.objects.select_related("tenant").get(id=chain[0].id)
         record_audit(
             actor,
             "quota.put",
@@ -84,11 +93,13 @@ def put_limit(
                     name: None if amount is None else format_amount(resource, amount) for name, amount in wanted.items()
                 },
                 "reclaims": borrowing.reclaims,
+                "reclaim_after": reclaim_after,
+                "surplus": format_amount(resource, changed.surplus),
                 "was": None if was is None else format_amount(resource, was),
             },
         )
         announce("cycle")
-        return QuotaLimit.objects.select_related("tenant").get(id=chain[0].id), was is None
+        return changed, was is None
 
 
 def delete_limit(actor: Actor, limit_id: UUID) -> None:
@@ -102,6 +113,9 @@ def delete_limit(actor: Actor, limit_id: UUID) -> None:
         limit = locks.lock_branch(limit_id)
         if limit is None:
             raise NotFound
+        # Those that borrowed from it may hold less from now on.
+        lenders = QuotaLimit.objects.filter(parent=limit_id, reclaim_after__isnull=False).exclude(borrowing_limit=0)
+        lenders.update(lowered_by=actor.name)
         if limit.movements.exists():
             QuotaLimit.objects.filter(id=limit_id).update(removed_at=Now(), updated_at=Now())
         else:
@@ -145,9 +159,9 @@ def keep_holders_in_place(sender: object, *, tenant: Tenant, new_parent: Tenant,
             raise _not_free(limit, limit.held - held[limit.id], max(0, limit.nominal - held[limit.id]))
 
 
-def keep_limits_at(tenant_id: UUID) -> None:
-    """Until commit, limits on the tenant's path do not change, and no hold is taken there."""
-    locks.stop_takers_at(tenant_id)
+def keep_limits_at(*tenant_ids: UUID) -> None:
+    """Until commit, limits on the tenants' paths do not change, and no hold is taken there."""
+    locks.stop_takers_at(*tenant_ids)
 
 
 def require_from_above(actor: Actor, tenant: Tenant) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import BooleanField, Count, ExpressionWrapper, Max, Q, QuerySet
+from django.db.models.functions import Now
 
 from quotas.engine.borrowing import Standing
 from quotas.models import QuotaLimit
@@ -25,15 +26,14 @@ class LimitRow:
     nominal: int
     held: int
     standing: Standing
+    surplus: int
+    """What is held beyond the limit, because it was lowered and too few holds have ended since."""
+    reclaim_at: datetime | None
+    """When that is taken back; None if it only falls as jobs end."""
+    is_reclaiming: bool
+    """Whether that time has come."""
     updated_at: datetime
     may_edit: bool
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether more is held than the limit allows, because the limit was reduced and too few holds have
-        ended since.
-        """
-        return self.held > self.nominal + self.standing.borrowed
 
     @property
     def own(self) -> int:
@@ -135,7 +135,9 @@ def quota_tree(actor: Actor, among: QuerySet[Tenant]) -> tuple[TenantLimits, ...
     editable = _editable_paths(actor)
     limits: dict[UUID, list[QuotaLimit]] = {}
     tenants: dict[str, QuotaLimit] = {}
-    rows = list(visible_limits(actor).filter(tenant__in=among).order_by("resource", "clusters"))
+    is_due = ExpressionWrapper(Q(reclaim_at__lte=Now()), output_field=BooleanField(null=True))
+    found = visible_limits(actor).filter(tenant__in=among).annotate(is_reclaiming=is_due)
+    rows = list(found.order_by("resource", "clusters"))
     stand = standings(rows)
     for limit in rows:
         limits.setdefault(limit.tenant_id, []).append(limit)
@@ -173,6 +175,9 @@ def _row(limit: QuotaLimit, standing: Standing, editable: Mapping[str, bool]) ->
         nominal=limit.nominal,
         held=limit.held,
         standing=standing,
+        surplus=limit.surplus,
+        reclaim_at=limit.reclaim_at,
+        is_reclaiming=bool(limit.is_reclaiming),  # type: ignore[attr-defined]
         updated_at=limit.updated_at,
         may_edit=limit.tenant.path in editable,
     )

@@ -13,7 +13,7 @@ from foundation.pages import Form, asked, show, typed
 from foundation.problems import Invalid, Problem
 from quotas.engine.amounts import BadAmount, format_amount, parse_amount
 from quotas.engine.holds import Borrowing
-from quotas.models import QuotaLimit
+from quotas.models import MOST_RECLAIM_SECONDS, QuotaLimit
 from quotas.operations import delete_limit, put_limit
 from quotas.queries import limit_by_id
 from tenancy.queries import Actor, TenantMatch, first_choice, match_tenants, path_suggestions, tenant_choices
@@ -34,7 +34,7 @@ ALL = "all"
 """What users write for no bound on what is borrowed or lent."""
 YES, NO = "yes", "no"
 RECLAIMING = ((NO, "no"), (YES, "yes"))
-FIELDS = ("tenant", "resource", "nominal", "clusters", "borrowing_limit", "lending_limit", "reclaims")
+FIELDS = ("tenant", "resource", "nominal", "clusters", "borrowing_limit", "lending_limit", "reclaims", "reclaim_after")
 CONTROLS = {name: name for name in FIELDS}
 
 
@@ -91,7 +91,7 @@ def edit(request: HttpRequest, actor: Actor) -> HttpResponse:
     except Problem as problem:
         return _form(request, actor, Form.refused(values, problem, CONTROLS), limit_id, status=problem.status)
     verb = "set" if is_new else "changed"
-    messages.success(request, f"The limit on {limit.resource} of {limit.tenant.path} is {verb}.")
+    messages.success(request, f"The limit on {limit.resource} of {limit.tenant.path} is {verb}.{_surplus_text(limit)}")
     return redirect("quotas")
 
 
@@ -127,7 +127,26 @@ def _put(actor: Actor, values: Mapping[str, str]) -> tuple[QuotaLimit, bool]:
         nominal=_amount(resource, "nominal", values.get("nominal", "")),
         clusters=[name.strip() for name in values.get("clusters", "").split(",") if name.strip()],
         borrowing=Borrowing(**bounds, reclaims=values.get("reclaims", "") == YES),
+        reclaim_after=_seconds(values.get("reclaim_after", "")),
     )
+
+
+def _seconds(text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_RECLAIM_SECONDS))):
+        raise Invalid.field("reclaim_after", "out_of_range", f"seconds from 0 to {MOST_RECLAIM_SECONDS}, or none")
+    return int(text)
+
+
+def _surplus_text(limit: QuotaLimit) -> str:
+    """What follows if more is held than the limit allows; empty otherwise."""
+    if not limit.surplus:
+        return ""
+    over = f" {format_amount(limit.resource, limit.surplus)} more is held"
+    if limit.reclaim_at is None:
+        return f"{over}; it falls as jobs end."
+    return f"{over}; from {limit.reclaim_at:%Y-%m-%d %H:%M} UTC on, jobs are stopped until it is not."
 
 
 def _amount(resource: str, name: str, text: str) -> int:
@@ -152,7 +171,14 @@ def limit_id_of(text: str) -> UUID | None:
 def _values_of(actor: Actor, limit_id: UUID | None, tenant: str) -> dict[str, str]:
     if limit_id is None:
         tenant = first_choice(editable_tenants(actor), asked=tenant)
-        return {"resource": "gpu", "tenant": tenant, "borrowing_limit": "0", "lending_limit": ALL, "reclaims": NO}
+        return {
+            "resource": "gpu",
+            "tenant": tenant,
+            "borrowing_limit": "0",
+            "lending_limit": ALL,
+            "reclaims": NO,
+            "reclaim_after": "",
+        }
     limit = limit_by_id(actor, limit_id)
     return {
         "tenant": limit.tenant.path,
@@ -162,4 +188,5 @@ def _values_of(actor: Actor, limit_id: UUID | None, tenant: str) -> dict[str, st
         "borrowing_limit": _bound_text(limit.resource, limit.borrowing_limit),
         "lending_limit": _bound_text(limit.resource, limit.lending_limit),
         "reclaims": YES if limit.reclaims else NO,
+        "reclaim_after": "" if limit.reclaim_after is None else str(limit.reclaim_after),
     }

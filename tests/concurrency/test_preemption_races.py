@@ -1,5 +1,6 @@
 """Victims and beneficiaries that are cancelled, suspended and end while a round stops jobs, with real commits."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,13 +11,16 @@ from django.db.models.functions import Now
 from federation import operations
 from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job, JobEvent, Preemption, PreemptionVictim, PriorityClass
-from federation.operations import endings, preemption
+from federation.operations import endings, lowered_limits, preemption
 from federation.operations.consequences import Ending
+from federation.queries.lowered_limits import load_beyond
 from foundation.problems import Problem
 from placement.preemption.plan import plan
+from placement.preemption.surplus import reduce
 from quotas.engine.holds import Borrowing
-from quotas.models import QuotaLimit
+from quotas.models import Hold, QuotaLimit
 from quotas.operations import end_holds, put_limit
+from quotas.queries import discrepancies
 from tests.builders import (
     actor_for,
     bind,
@@ -170,3 +174,40 @@ def test_rounds_that_overlap_against_the_rule_take_no_more_than_was_borrowed(sub
     assert sorted(results) == [False, True]
     assert PreemptionVictim.objects.count() == 1
     assert Attempt.objects.filter(stop_requested_at__isnull=False).count() == 1
+
+
+def held_beyond(path):
+    """What jobs there that are not being stopped hold."""
+    going = Attempt.objects.filter(stop_requested_at__isnull=False).values_list("id", flat=True)
+    holds = Hold.objects.filter(tenant__path=path, state="pending").exclude(holder_id__in=list(going))
+    return sum(one.amounts["gpu"] for one in holds)
+
+
+def test_a_limit_is_lowered_and_raised_while_holds_are_taken_and_rounds_take_back(submitter, borrowers):
+    of(submitter, "acme/b", "new", 1)
+    acts = [lambda n=n: put_limit(submitter, "acme/b", "gpu", nominal=n * 8000, reclaim_after=0) for n in (1, 4, 2)]
+    at_once(
+        [*acts, operations.run_scheduling_cycle, lowered_limits.take_back_surplus, lowered_limits.take_back_surplus]
+    )
+    for _ in range(3):
+        lowered_limits.take_back_surplus()
+    limit = QuotaLimit.objects.get(tenant__path="acme/b")
+    victims = PreemptionVictim.objects.count()
+    assert Attempt.objects.filter(stop_reason="limit_lowered").count() == victims <= 3
+    assert held_beyond("acme/b") <= max(limit.nominal, 32_000 - 8000 * victims)
+    assert JobEvent.objects.filter(kind="interrupted").count() == victims
+    assert discrepancies() == ()
+
+
+def test_rounds_that_overlap_stop_no_more_than_a_lowered_limit_needs(submitter, borrowers):
+    put_limit(submitter, "acme/b", "gpu", nominal=16_000, reclaim_after=0)
+    (beyond,) = load_beyond()
+    decisions = [
+        reduce(replace(beyond, running=tuple(one for one in beyond.running if one.job_id not in spared)))
+        for spared in ({borrowers[0].id, borrowers[1].id}, {borrowers[2].id, borrowers[3].id}, {borrowers[1].id})
+    ]
+    assert [len(one.victims) for one in decisions] == [2, 2, 2]
+    results = at_once([lambda one=one: lowered_limits._apply(one, beyond.now) for one in decisions])
+    assert sorted(results) == [False, False, True]
+    assert held_beyond("acme/b") == 16_000
+    assert PreemptionVictim.objects.count() == 2

@@ -123,7 +123,7 @@ def cheapest_cost(given: Snapshot) -> float | None:
     may = [
         one
         for one in given.running
-        if is_preemptible(one, given)
+        if is_preemptible(one, given.now)
         and one.priority < waiting.priority
         and organisation_of(one.tenant_path) == organisation_of(waiting.tenant_path)
     ]

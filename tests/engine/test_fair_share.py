@@ -268,10 +268,11 @@ def test_a_wait_says_whose_turn_came_first_with_the_shares_of_both():
     assert got == {"acme/a/x": 3, "acme/b": 5}
     own, other = (1 + 5) / 8, (4 + 2) / 8 / 2
     assert waiting == (
-        f"its room went to acme/a, whose share of the fleet was {other:.2%}; that of acme/b is {own:.2%}".replace(
+        f"its room went to another tenant, whose share of the fleet was {other:.2%}; that of acme/b is {own:.2%}".replace(
             "%", " %"
         )
     )
+    assert {wait.went_first for wait in found.waits} == {"acme/a"}
 
 
 def test_another_organisation_is_not_named():
@@ -280,6 +281,7 @@ def test_another_organisation_is_not_named():
     assert wait.message.startswith(
         "its room went to another organisation, whose share of the fleet was 0.00 %; that of acme"
     )
+    assert wait.went_first == ""
 
 
 def test_a_wait_for_quota_or_for_room_that_was_never_there_is_not_for_a_share():

@@ -279,7 +279,7 @@ def test_on_small_fleets_what_is_reclaimed_costs_what_the_cheapest_of_all_lawful
     decided = 0
     for seed in range(140):
         given_world = small_world(seed)
-        may = [one for one in given_world.running if is_preemptible(one, given_world)]
+        may = [one for one in given_world.running if is_preemptible(one, given_world.now)]
         costs = [
             sum(counted(given_world, one) for one in chosen)
             for size in range(len(may) + 1)

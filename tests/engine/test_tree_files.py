@@ -46,9 +46,11 @@ def test_a_limit_neither_borrows_nor_restricts_lending_unless_it_says_so():
         "borrowing_limit": "0",
         "lending_limit": None,
         "reclaims": False,
+        "reclaim_after": None,
     }
     assert of_limit() == {"gpu": usual}
     assert of_limit(borrowing_limit=None, lending_limit=None) == {"gpu": {**usual, "borrowing_limit": None}}
+    assert of_limit(reclaim_after=3600) == {"gpu": {**usual, "reclaim_after": 3600}}
     assert of_limit(borrowing_limit=2, lending_limit=3, reclaims=True) == {
         "gpu": {**usual, "borrowing_limit": "2", "lending_limit": "3", "reclaims": True}
     }

@@ -162,6 +162,7 @@ def _items(
                 "borrowing_limit": None if borrow is None else format_amount(name, borrow),
                 "lending_limit": None if lend is None else format_amount(name, lend),
                 "reclaims": False,
+                "reclaim_after": None,
             },
         )
     yield from _stopped(node, path, warnings)
@@ -172,7 +173,10 @@ def _stopped(node: Node, path: str, warnings: list[str]) -> Iterator[tuple[Key, 
     if node.stop not in HELD:
         return
     if node.stop == "HoldAndDrain":
-        warnings.append(f"{node.title}: stopPolicy HoldAndDrain: nothing new starts, but running jobs are not stopped")
+        warnings.append(
+            f"{node.title}: stopPolicy HoldAndDrain: nothing new starts, but running jobs are not stopped"
+            " unless you add `reclaim_after: 0` to the limit"
+        )
     value: dict[str, Any] = {
         "resource": "jobs",
         "clusters": [],
@@ -180,6 +184,7 @@ def _stopped(node: Node, path: str, warnings: list[str]) -> Iterator[tuple[Key, 
         "borrowing_limit": "0",
         "lending_limit": None,
         "reclaims": False,
+        "reclaim_after": None,
     }
     yield Key(Kind.LIMIT, path, "jobs"), value
 

@@ -27,7 +27,7 @@ PERIODS = ("month", "quarter", "year", "dates")
 USUAL_THRESHOLDS = (50, 80, 100)
 LEAST_WEIGHT, MOST_WEIGHT = Decimal("0.01"), Decimal(1000)
 MOST_MONEY = Decimal(10) ** 12
-MOST_WAITING, MOST_PER_MINUTE = 10_000_000, 1_000_000
+MOST_WAITING, MOST_PER_MINUTE, MOST_RECLAIM_SECONDS = 10_000_000, 1_000_000, 30 * 24 * 3600
 LENGTHS_OF_TERMS = {"issuer": 200, "tax_name": 40, "cost_centre": 200, "gl_account": 200, "remark": 500}
 TOP = frozenset(["apiVersion", "kind", "tenants", "priority_classes"])
 OF_TENANT = frozenset(
@@ -189,6 +189,7 @@ def _limit(fields: Fields) -> Entry:
         else:
             value[name] = None if name in fields.values else default
     value["reclaims"] = fields.flag("reclaims", default=False)
+    value["reclaim_after"] = fields.whole("reclaim_after", 0, MOST_RECLAIM_SECONDS)
     return limit_name(resource, clusters), value
 
 
@@ -268,7 +269,9 @@ SINGLE: tuple[tuple[str, Kind, Callable[[Fields], Entry]], ...] = (
     ("invoice_terms", Kind.INVOICE_TERMS, _invoice_terms),
 )
 KNOWN: Mapping[Kind, frozenset[str]] = {
-    Kind.LIMIT: frozenset(["resource", "clusters", "nominal", "borrowing_limit", "lending_limit", "reclaims"]),
+    Kind.LIMIT: frozenset(
+        ["resource", "clusters", "nominal", "borrowing_limit", "lending_limit", "reclaims", "reclaim_after"]
+    ),
     Kind.USER_LIMIT: frozenset(["resource", "most"]),
     Kind.SUBMISSION_LIMIT: frozenset(["most_waiting", "jobs_per_minute"]),
     Kind.ROLE: frozenset(["user", "group", "role", "expires_at"]),

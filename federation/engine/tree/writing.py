@@ -12,7 +12,7 @@ SECTIONS = {kind: name for name, kind, _ in LISTS}
 SINGLE = {Kind.SUBMISSION_LIMIT: "submission_limit", Kind.INVOICE_TERMS: "invoice_terms"}
 WIDTH = 120
 UNSAID: Mapping[str, object] = {
-    "clusters": [], "lending_limit": None, "reclaims": False, "expires_at": None, "description": "", "grants": [], "is_default": False,
+    "clusters": [], "lending_limit": None, "reclaims": False, "reclaim_after": None, "expires_at": None, "description": "", "grants": [], "is_default": False,
 }  # fmt: skip
 """Values that a file has without saying so."""
 

@@ -108,11 +108,34 @@ def test_a_job_whose_room_went_to_another_is_told_the_shares_of_both(user, node,
     assert greedy["waiting"] > modest["waiting"]
     # the text has the shares at the turn; the API those of now, when both hold what they got
     assert f"that of {GREEDY} is {greedy['share'] * 100:.2f} %" in texts[GREEDY]
-    assert f"its room went to {MODEST}, whose share of the fleet was" in texts[GREEDY]
+    assert "its room went to another tenant, whose share of the fleet was" in texts[GREEDY]
     assert modest["share"] == pytest.approx(modest["held"] / 3, abs=1e-4)
     assert greedy["share"] == pytest.approx(greedy["held"] + greedy["used"], abs=1e-6)
     explained = client.get(f"/api/v1/jobs/{waits.first().id}/explanation", headers=bearer(user)).json()
     assert explained["reason"]["code"] == "waiting_for_share"
+
+
+def test_the_tenant_that_went_first_is_named_only_to_users_who_may_see_it(user, node, client):
+    set_weight(SYSTEM, MODEST, Decimal(3))
+    waiting(user, GREEDY, 12)
+    waiting(user, MODEST, 12)
+    run_scheduling_cycle()
+    job = Job.objects.filter(tenant__path=GREEDY, reason_code="waiting_for_share").first()
+    stored = Job.objects.values_list("reason_message", "explanation")
+    assert not [one for one in stored.filter(tenant__path=GREEDY) if MODEST in str(one)]
+    leaf = make_user("leaf@acme.example")
+    bind(leaf, GREEDY, "manager")
+    for reader, named in (user, MODEST), (leaf, "another tenant"):
+        words = f"its room went to {named}, whose share of the fleet was"
+        texts = [
+            client.get(f"/api/v1/jobs{path}", headers=bearer(reader)).content.decode()
+            for path in (f"/{job.id}", f"/{job.id}/explanation", "?limit=100")
+        ]
+        client.force_login(reader)
+        texts += [client.get(path).content.decode() for path in (f"/jobs/{job.id}/", "/jobs/?state=queued", "/")]
+        assert [words in text for text in texts[:3]] == [True] * 3
+        assert all(MODEST not in text for text in texts) == (reader is leaf)
+        client.logout()
 
 
 def test_past_use_puts_a_tenant_behind(user, node, client):

@@ -38,7 +38,7 @@ ACME = f"""{HEAD}tenants:
     kind: team
     weight: 2.5
     limits:
-      - {{resource: gpu, nominal: 8, borrowing_limit: null, lending_limit: 2, reclaims: true}}
+      - {{resource: gpu, nominal: 8, borrowing_limit: null, lending_limit: 2, reclaims: true, reclaim_after: 60}}
       - {{resource: memory, nominal: 1024Gi, clusters: [north]}}
     user_limits:
       - {{resource: jobs, most: 4}}
@@ -89,7 +89,7 @@ def test_a_file_is_applied_once_and_what_is_exported_changes_nothing():
     team = Tenant.objects.get(path="acme/a")
     row = QuotaLimit.objects.get(tenant=team, resource="gpu")
     assert (row.nominal, row.borrowing_limit, row.lending_limit, str(team.weight)) == (8000, None, 2000, "2.50")
-    assert row.reclaims
+    assert (row.reclaims, row.reclaim_after) == (True, 60)
     assert SubmissionLimit.objects.get(tenant=team).most_waiting == 100
     assert RoleBinding.objects.get(tenant=team).role == "manager"
     actions = set(AuditEntry.objects.values_list("action", flat=True))

@@ -76,3 +76,24 @@ def test_the_editor_says_why_a_bound_is_refused(page, changes, words):
     assert words in text
     assert "<b>" not in text
     assert QuotaLimit.objects.count() == 1
+
+
+def test_the_editor_sets_a_delay_and_says_what_follows(page):
+    put("acme", 8)
+    make_tenant("acme/a")
+    take_holds([hold_request("acme/a", {"gpu": 6000})])
+    typed = {"tenant": "acme", "resource": "gpu", "nominal": "4"}
+    assert "2 more is held; it falls as jobs end" in page("/quotas/set/", **typed)[1]
+    assert "2 GPUs over the limit; falls as jobs end" in page()[1]
+    status, text = page("/quotas/set/", **typed, reclaim_after="3600")
+    assert "2 more is held; from 20" in text
+    assert "2 GPUs over the limit; taken back from" in page()[1]
+    limit = QuotaLimit.objects.get()
+    assert limit.reclaim_after == 3600
+    assert 'value="3600"' in page(f"/quotas/set/?limit={limit.id}")[1]
+    for wrong in ("-1", "1.5", "2592001", "9" * 40, "٣", "soon"):
+        status, text = page("/quotas/set/", **typed, reclaim_after=wrong)
+        assert (status, "seconds from 0 to 2592000, or none" in text) == (422, True), wrong
+    page("/quotas/set/", **typed, reclaim_after="")
+    limit.refresh_from_db()
+    assert (limit.reclaim_after, limit.reclaim_at) == (None, None)
