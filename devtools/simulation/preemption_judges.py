@@ -109,7 +109,7 @@ def what_is_beyond_a_limit_is_taken_back_only_as_its_manager_said(world: "World"
 
 
 NOT_DUE = """
-SELECT attempt.id, CASE WHEN preemption.id IS NULL THEN 'no decision says so' ELSE 'no limit was due' END
+SELECT attempt.id, CASE WHEN preemption.id IS NULL THEN 'no decision says so' ELSE 'its delay had not passed' END
   FROM federation_attempt AS attempt
   JOIN federation_job AS job ON job.id = attempt.job_id
   LEFT JOIN federation_preemptionvictim AS victim ON victim.attempt_id = attempt.id

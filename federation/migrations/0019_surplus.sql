@@ -1,12 +1,12 @@
--- Whether a lowered limit, whose delay has passed, needs the end of a running attempt: it would hold more than it may even when all
+-- Whether a lowered limit, whose delay has passed at that time, needs the end of a running attempt: it would hold more than it may even when all
 -- others that are being stopped, or have ended, have given back what they hold, and less without this one.
-CREATE OR REPLACE FUNCTION federation_is_beyond(wanted uuid) RETURNS boolean LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION federation_is_beyond(wanted uuid, at timestamptz) RETURNS boolean LANGUAGE sql STABLE
     SET enable_hashjoin = off
     SET enable_mergejoin = off AS $$
     SELECT EXISTS (
         SELECT 1 FROM quotas_hold AS hold
           JOIN tenancy_tenant AS own ON own.id = hold.tenant_id
-          JOIN quotas_quotalimit AS lowered ON lowered.reclaim_at <= now() AND (hold.amounts ->> lowered.resource)::bigint > 0
+          JOIN quotas_quotalimit AS lowered ON lowered.reclaim_at <= at AND (hold.amounts ->> lowered.resource)::bigint > 0
            AND (cardinality(lowered.clusters) = 0 OR hold.cluster_name = ANY (lowered.clusters))
           JOIN tenancy_tenant AS at_lowered ON at_lowered.id = lowered.tenant_id
          CROSS JOIN LATERAL (
@@ -33,7 +33,7 @@ BEGIN
            JOIN federation_job AS victim ON victim.id = NEW.job_id
            JOIN tenancy_tenant AS tenant ON tenant.id = victim.tenant_id
           WHERE preemption.id = NEW.preemption_id AND attempt.finished_at IS NULL AND NEW.loan IS NULL
-            AND split_part(tenant.path, '/', 1) = preemption.organisation AND federation_is_beyond(attempt.id);
+            AND split_part(tenant.path, '/', 1) = preemption.organisation AND federation_is_beyond(attempt.id, now());
         IF NOT FOUND THEN
             RAISE EXCEPTION 'no lowered limit needs the end of job %', NEW.job_id
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'a_victim_of_a_limit_is_needed';

@@ -35,7 +35,7 @@ from tenancy.queries import SYSTEM
 from . import transitions
 from .preemption import record_victims, shown, what_follows
 
-STILL_BEYOND = "SELECT bool_and(federation_is_beyond(attempt)) FROM unnest(%s::uuid[]) AS attempt"
+STILL_BEYOND = "SELECT bool_and(federation_is_beyond(attempt, now())) FROM unnest(%s::uuid[]) AS attempt"
 
 
 def take_back_surplus() -> int:

@@ -25,7 +25,7 @@ from .search import EXACT, Chosen, Problem, cheapest, shortlist
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """An organisation with lowered limits: all its limits, those that are due, and what runs there. `going` is what jobs that
+    """An organisation with lowered limits: all its limits, the due ones, and what runs there. `going` is what jobs that
     are being stopped, or have ended, still hold.
     """
 

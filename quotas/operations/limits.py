@@ -74,11 +74,15 @@ def put_limit(  # noqa: PLR0913 - what a limit consists of
         was = None if limit is None else limit.nominal
         chain = locks.lock_above(limit or _new_limit(tenant, resource, scope))
         _check_guarantees(chain, wanted)
-        changes = {**wanted, "reclaims": borrowing.reclaims, "reclaim_after": reclaim_after}
         after = QuotaLimit(**wanted, parent_id=chain[0].parent_id)
-        if after.most < chain[0].most or reclaim_after != chain[0].reclaim_after:
-            changes["lowered_by"] = actor.name
-        QuotaLimit.objects.filter(id=chain[0].id).update(**changes, updated_at=Now())
+        is_lowered = after.most < chain[0].most or reclaim_after != chain[0].reclaim_after
+        QuotaLimit.objects.filter(id=chain[0].id).update(
+            **wanted,
+            reclaims=borrowing.reclaims,
+            reclaim_after=reclaim_after,
+            lowered_by=actor.name if is_lowered else chain[0].lowered_by,
+            updated_at=Now(),
+        )
         changed = QuotaLimit.objects.select_related("tenant").get(id=chain[0].id)
         record_audit(
             actor,
