@@ -51,9 +51,10 @@ def put_limit(  # noqa: PLR0913 - what a limit consists of
     fleet.
 
     Running work counts immediately. If the limit is below current use, new jobs wait. Running ones continue; with
-    `reclaim_after`, for that many seconds. Then what is held beyond the limit is taken back
-    (`federation.operations.lowered_limits`), unless the limit is raised again. To set a limit, the actor must manage quotas one level above it (at the root itself for an organisation). Raises NotFound,
-    NotAllowedHere, Invalid, and Conflict if what it guarantees is not free in the limit above.
+    `reclaim_after`, for that many seconds. Then what is held beyond the limit may be taken back, unless the limit is
+    raised again. To set a limit, the actor must manage quotas one level above it (at the root itself for an
+    organisation). Raises NotFound, NotAllowedHere, Invalid, and Conflict if what it guarantees is not free in the limit
+    above.
     """
     tenant = tenant_by_path(actor, tenant_path)
     require_from_above(actor, tenant)

@@ -139,6 +139,19 @@ def test_the_pages_say_whose_quota_it_is(client):
     assert "not stopped for other jobs before" in offers
 
 
+def test_what_quota_leaves_is_shown_once_for_clusters_where_it_is_equal(client):
+    for name in ("south", "west"):
+        make_flavor(cluster := make_cluster("acme", name))
+        make_node(cluster, "n0")
+    put_limit(SYSTEM, "acme/b", "gpu", nominal=2 * GPU, clusters=["west"])
+    client.force_login(user_of("acme"))
+    text = client.get(reverse("capacity"), {"tenant": "acme/b", "gpus": "1"}).content.decode()
+    _, _, table = text.partition('aria-label="What quota leaves"')
+    assert (table.count("<tr>"), table.count("2 clusters")) == (3, 1)  # with the head
+    assert "north, south" in table
+    assert "<span>west</span>" in table
+
+
 def explained(client, user, name):
     job = Job.objects.get(name=name)
     return job, client.get(f"/api/v1/jobs/{job.id}/explanation", headers=bearer(user)).json()

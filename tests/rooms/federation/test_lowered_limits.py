@@ -257,3 +257,14 @@ def test_a_limit_of_another_department_is_not_shown_to_who_may_not_see_it(runnin
     shown = job_view(actor_for(blind), running["other"].id)
     assert "acme/a" not in str(shown.events)
     assert Job.objects.get(id=running["other"].id).reason_message.startswith("Limit of acme/b lowered by")
+
+
+def test_a_limit_that_cannot_borrow_any_more_begins_its_delay(running, submitter):
+    above, _ = put_limit(submitter, "acme", "gpu", nominal=16 * GPU)
+    assert lower(submitter, 4, HOUR, borrowing_limit=None).reclaim_at is None
+    quotas.operations.delete_limit(submitter, above.id)
+    limit = QuotaLimit.objects.get(tenant__path="acme/a", removed_at=None)
+    assert (limit.surplus, limit.lowered_by) == (8 * GPU, submitter.name)
+    assert limit.reclaim_at > database_now() + timedelta(minutes=59)
+    cycle()
+    assert stopped() == set()
