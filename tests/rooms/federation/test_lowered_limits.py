@@ -77,7 +77,7 @@ def test_after_the_delay_the_cheapest_jobs_go_and_all_who_ask_learn_why(running,
     assert stopped() == {"young"}
     young = running["young"]
     assert told(young) == ("running", "interrupted")
-    text = f"Limit of acme/a lowered by {submitter.name}: it allows 8 gpu, and 12 were held. About 10 min of work"
+    text = f"Limit of acme/a lowered by {submitter.name}: it allows 8 gpu, and 12 were held. About 10 min"
     assert JobEvent.objects.get(job=young, kind="interrupted").message.startswith(text)
     end_of(young)
     cycle(2)
