@@ -28,7 +28,7 @@ LONGEST_WAIT = 40
 """Seconds until a backup no longer waits for a queued job."""
 EVICTIONS = ("EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager")
 
-DELAYS = (None, 0, 20, 60)
+DELAYS = (None, 0, 0, 5, 20)
 """After how many seconds what is held beyond a limit is taken back."""
 LENT = (CEILING, Borrowing(None, None, reclaims=True), Borrowing(2000, 1000), Borrowing(None, 0))
 """What limits borrow and lend, in milli-GPU: ceilings, those that borrow all they can, and take back what they lent, and those
@@ -228,12 +228,23 @@ class Mischief:
         self._world.wish(f"prices {name} at {price}", lambda: _price(name, price), "price.create")
 
     def _limit_cut(self) -> None:
+        after = DELAYS[self._faults.choose(DELAYS)]
+        if after is not None:
+            self._limit_enforced(after)
+            return
         team = ("", administration.TEAM_NAMES[0])[self._faults.choose(TEAMS)]
         nominal = round(self._faults.between(0, 6)) * 1000
-        after = DELAYS[self._faults.choose(range(len(DELAYS)))]
-        told = f"cuts the limit of {team or 'acme'} to {nominal}"
-        told = told if after is None else f"{told}, and takes back the rest after {after} s"
-        self._world.wish(told, lambda: _put(team, nominal, after), "quota.put")
+        self._world.wish(f"cuts the limit of {team or 'acme'} to {nominal}", lambda: _put(team, nominal), "quota.put")
+
+    def _limit_enforced(self, after: int) -> None:
+        """A team may hold little, and borrow none: what it holds beyond is taken back after this many seconds."""
+        team = administration.TEAM_NAMES[self._faults.choose(administration.TEAM_NAMES)]
+        nominal = round(self._faults.between(0, 1)) * 1000
+        self._world.wish(
+            f"cuts the limit of {team} to {nominal}, and takes back the rest after {after} s",
+            lambda: put_limit(SYSTEM, path_of(team), "gpu", nominal=nominal, reclaim_after=after),
+            "quota.put",
+        )
 
     def _drained(self) -> None:
         name = CLUSTERS[self._faults.choose(CLUSTERS)]
@@ -244,10 +255,9 @@ class Mischief:
         self._world.wish(f"cordons {name}", lambda: clusters.operations.cordon_cluster(SYSTEM, cluster_id(name)))
 
 
-def _put(team: str, nominal: int, after: int | None) -> None:
+def _put(team: str, nominal: int) -> None:
     path = path_of(team) if team else "acme"
-    lent = LENT[nominal // 1000 % len(LENT)]
-    put_limit(SYSTEM, path, "gpu", nominal=nominal, borrowing=lent, reclaim_after=after)
+    put_limit(SYSTEM, path, "gpu", nominal=nominal, borrowing=LENT[nominal // 1000 % len(LENT)])
 
 
 def _price(name: str, price: Decimal) -> None:
