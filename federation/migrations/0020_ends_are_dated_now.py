@@ -13,6 +13,6 @@ DROP FUNCTION federation_ends_now;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("federation", "0018_moves")]
+    dependencies = [("federation", "0019_surplus")]
 
     operations = [migrations.RunSQL(SQL, UNDO)]
