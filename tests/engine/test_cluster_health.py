@@ -16,9 +16,12 @@ from clusters.engine.health import (
     freshness,
     inventory_findings,
     merged,
+    orphans_finding,
     services_findings,
     size_findings,
     stale_findings,
+    unknown_runs_finding,
+    vanished_finding,
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -58,13 +61,14 @@ def test_each_finding_has_its_code_and_its_origin():
     found = [
         *stale_findings(Freshness(7, True)), *creates_findings("no"), *clock_findings(60_001),
         *inventory_findings(4, 1, ["n"]), *device_findings("no"), *size_findings("it is large"),
-        *services_findings("no"),
+        *services_findings("no"), vanished_finding(3, 3), orphans_finding(60, 70), unknown_runs_finding(2),
     ]  # fmt: skip
     assert codes(found) == [
         "stale", "creates_fail", "clock_skew", "nodes_not_ready", "implausible_capacity", "devices_closed", "too_large",
-        "services_closed",
+        "services_closed", "too_many_vanished", "too_many_orphans", "unknown_runs",
     ]  # fmt: skip
     assert "7 min ago" in found[0].message
+    assert [reason.message.partition(" o")[0] for reason in found[-3:]] == ["3", "60", "2"]
     assert not [
         *stale_findings(Freshness(7, False)), *creates_findings(""), *clock_findings(60_000), *clock_findings(-60_000),
         *inventory_findings(4, 0, []), *device_findings(""), *size_findings(""), *services_findings(""),
@@ -73,7 +77,8 @@ def test_each_finding_has_its_code_and_its_origin():
         "unreachable": "contact", "identity_changed": "contact", "auth_failed": "contact", "clock_skew": "clock",
         "missing_permission": "access", "excess_permission": "access", "unproven_permission": "access",
         "devices_closed": "devices", "too_large": "size", "creates_fail": "creates", "services_closed": "services", "nodes_not_ready": "inventory",
-        "implausible_capacity": "inventory",
+        "implausible_capacity": "inventory", "too_many_vanished": "comparison", "too_many_orphans": "comparison",
+        "unknown_runs": "comparison",
     }  # fmt: skip
 
 
