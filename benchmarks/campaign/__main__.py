@@ -31,6 +31,8 @@ INTERRUPTED = 130
 AFTER_US = 'read -r word; [ "$word" = keep ] || { sleep 3; rm -rf "$1"; }'
 """Removes the folder when this process has ended, however it ended, unless it has said `keep`."""
 METRICS_PORTS = 4
+KEEP_FINISHED_SECONDS = "300"
+"""How long ended Jobs stay on the clusters: by default longer than a short campaign, whose observer would only fill."""
 
 
 class Interrupted(BaseException):
@@ -64,6 +66,7 @@ def run(root: Path, wish: Wish) -> Outcome:
             root / "flags",
             root / "skews.json",
             SWITCHYARD_METRICS_PORT=str(port),
+            SWITCHYARD_KEEP_FINISHED_SECONDS=KEEP_FINISHED_SECONDS,
         )
         ending.callback(stand.gateway.stop)
         return carry_out(Ground(stand, mischief, root / "skews.json", port + 1), wish)
