@@ -74,7 +74,7 @@ def tenant_forecast(actor: Actor, path: str) -> TenantForecast:
         tenant_id: _member_of(tenant.path, own)
         for tenant_id, own in Tenant.objects.filter(below).values_list("id", "path")
     }
-    terms = Terms("money", _currency_of(keys), "month")
+    terms = Terms("money", _currency_of(keys, at), "month")
     span = period_at(terms, at)
     assert span is not None  # a month has no dates
     members, days = _members(keys, terms, span, at)
@@ -104,10 +104,11 @@ def _member_of(path: str, own: str) -> str:
     return "/".join(own.split("/")[: path.count("/") + 2])
 
 
-def _currency_of(tenants: Iterable[UUID]) -> str:
-    """The one currency of the tenants' costs."""
+def _currency_of(tenants: Iterable[UUID], at: datetime) -> str:
+    """The one currency of the tenants' costs on the days that are read, and of what runs."""
+    first = at.date() - timedelta(days=MOST_DAYS)
     with connection.cursor() as cursor:
-        cursor.execute(CURRENCIES, {"tenants": list(tenants)})
+        cursor.execute(CURRENCIES, {"tenants": list(tenants), "first": first})
         found = sorted(row[0] for row in cursor.fetchall())
     if len(found) > 1:
         raise Invalid.field("tenant", "mixed_currencies", f"costs in {' and '.join(found)} cannot be added up")
@@ -160,7 +161,8 @@ def _running(rows: Sequence[tuple[Any, ...]], terms: Terms, span: Span, at: date
 
 
 CURRENCIES = """
-SELECT DISTINCT currency FROM billing_tenantday WHERE tenant_id = ANY(%(tenants)s) AND currency <> ''
+SELECT DISTINCT currency FROM billing_tenantday
+ WHERE tenant_id = ANY(%(tenants)s) AND day >= %(first)s AND currency <> ''
 UNION SELECT DISTINCT currency FROM billing_budgethold
  WHERE tenant_id = ANY(%(tenants)s) AND state = 'pending' AND currency <> ''
 """

@@ -50,12 +50,15 @@ def explain(waits: Sequence[Wait]) -> None:
         alike[code, message, first, group[0].per_cluster] += [wait.job_id for wait in group]
     stale, tenants = Now() - REASON_FRESH, _ids_of({first for _, _, first, _ in alike if first})
     for (code, message, first, per_cluster), ids in alike.items():
-        news = ~Q(reason_code=code) | (Q(reason_at__lt=stale) & ~Q(reason_message=message))
+        named = tenants.get(first)
+        # Two tenants with equal shares make the same text.
+        differs = ~Q(reason_message=message) | (Q() if named is None else ~Q(explanation__contains={"went_first": str(named)}))
+        news = ~Q(reason_code=code) | (Q(reason_at__lt=stale) & differs)
         Job.objects.filter(news, id__any_of=ids, state=JobState.QUEUED).update(
             reason_code=code,
             reason_message=message,
             reason_at=Now(),
-            explanation=_explanation(per_cluster, tenants.get(first)),
+            explanation=_explanation(per_cluster, named),
         )
 
 

@@ -69,9 +69,9 @@ def reduce(given: Beyond, *, exact: int = EXACT) -> Reduction | None:
     others = [run for run in _by_cost(given, pool) if run not in stopped]
     return Reduction(
         organisation=given.organisation,
-        limits=tuple(one for one in given.due if any(one.counts(run) for run in stopped)),
-        victims=tuple(_victim(given, run) for run in stopped),
-        considered=tuple(_victim(given, run) for run in others[:MOST_SHOWN]),
+        limits=tuple(one for one in scales.beyond if any(one.counts(run) for run in stopped)),
+        victims=tuple(_victim(given, scales, run) for run in stopped),
+        considered=tuple(_victim(given, scales, run) for run in others[:MOST_SHOWN]),
         is_exact=len(pool) <= exact,
     )
 
@@ -86,6 +86,8 @@ class _Scales:
         by_id = {limit.id: limit for limit in given.limits}
         self._lines = {one.limit_id: self._book.chain(by_id[one.limit_id])[0] for one in given.due}
         self.most: Mapping[UUID, int] = {one.limit_id: one.most for one in given.due}
+        self.beyond = tuple(one for one in given.due if self._lines[one.limit_id].held > one.most)
+        """The due limits for which what is being stopped does not suffice: only they need more."""
 
     def held_after(self, ended: Sequence[RunningJob]) -> Mapping[UUID, int]:
         """By due limit, what is held there then."""
@@ -164,6 +166,6 @@ def _by_cost(given: Beyond, runs: Sequence[RunningJob]) -> list[RunningJob]:
     return sorted(runs, key=lambda run: (run.cost(given.now), run.attempt_id))
 
 
-def _victim(given: Beyond, run: RunningJob) -> Victim:
-    surplus = next((one for one in given.due if one.counts(run)), None)
+def _victim(given: Beyond, scales: _Scales, run: RunningJob) -> Victim:
+    surplus = next((one for one in scales.beyond if one.counts(run)), None)
     return Victim(run, run.lost_seconds(given.now), run.cost(given.now), surplus=surplus)

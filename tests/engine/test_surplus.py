@@ -60,6 +60,13 @@ def stopped(given_world, **more):
     return None if found is None else {one.run.attempt_id.int for one in found.victims}
 
 
+def test_a_limit_for_which_enough_is_being_stopped_is_no_reason_for_more():
+    runs, going = [run(1, 4), run(2, 4, tenant="acme/b")], [run(3, 8, tenant="acme/b")]
+    found = reduce(beyond(runs, {"acme": 8, "acme/a": 0}, going=going))
+    assert [one.tenant_path for one in found.limits] == ["acme/a"]
+    assert [(one.run.attempt_id.int, one.surplus.tenant_path) for one in found.victims] == [(1, "acme/a")]
+
+
 def test_the_cheapest_jobs_are_stopped_that_bring_the_limit_back():
     runs = [run(1, 4, minutes=60), run(2, 4, minutes=10), run(3, 4, minutes=90)]
     assert stopped(beyond(runs, {"acme/a": 8})) == {2}

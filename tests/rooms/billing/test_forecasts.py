@@ -168,6 +168,14 @@ def test_budgets_that_are_removed_over_or_without_thresholds_alert_nothing():
     assert alerts() == []
 
 
+def test_a_currency_of_days_that_are_not_read_any_more_is_not_added():
+    old = priced_cluster("east", currency="EUR", since=today() - 400 * A_DAY)
+    start = today() - 300 * A_DAY
+    record_runs([make_run(old, "acme/one", started_at=start, until_at=start + A_DAY)])
+    past_days(north(), "acme/one")
+    assert tenant_forecast(SYSTEM, "acme").currency == "USD"
+
+
 def test_a_changed_budget_keeps_its_thresholds_on_the_forecast_unless_it_names_others():
     assert twenty_days().notify_forecast_at == [100]
     assert twenty_days(notify_forecast_at=(90, 30, 90)).notify_forecast_at == [30, 90]

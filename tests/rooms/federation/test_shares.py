@@ -1,6 +1,7 @@
 """Turns by fair share through the whole gateway: weights, the cycle, quotes, the API and the page."""
 
 import json
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -8,12 +9,17 @@ from django.db import IntegrityError, connection, transaction
 
 from federation.models import Attempt, Job
 from federation.operations import run_scheduling_cycle
+from federation.operations.waiting_reasons import explain
 from federation.queries.quotes import quote_of
 from federation.queries.shares import load_fair_share
 from federation.queries.snapshot import load_snapshot
+from federation.queries.went_first import reason_text
 from foundation import clock
 from foundation.problems import Invalid
 from placement.answers.recording import snapshot_of, snapshot_text
+from placement.cycle.share_reasons import ANOTHER_TENANT
+from placement.values.decisions import Wait
+from placement.values.reason_codes import ReasonCode
 from quotas.models import PastHalfLife, PastUse
 from quotas.operations import end_holds, take_holds
 from quotas.queries import discrepancies
@@ -136,6 +142,17 @@ def test_the_tenant_that_went_first_is_named_only_to_users_who_may_see_it(user, 
         assert [words in text for text in texts[:3]] == [True] * 3
         assert all(MODEST not in text for text in texts) == (reader is leaf)
         client.logout()
+
+
+def test_another_tenant_with_an_equal_share_replaces_the_one_that_went_first(user):
+    [one] = waiting(user, GREEDY)
+    for path in MODEST, "acme/third":
+        make_tenant(path)
+        Job.objects.filter(id=one.id).update(reason_at=clock.now() - timedelta(minutes=1))
+        wait = Wait(one.id, ReasonCode.WAITING_FOR_SHARE, f"its room went to {ANOTHER_TENANT}", went_first=path)
+        explain([wait])
+        one.refresh_from_db()
+        assert reason_text(actor_for(user), one) == f"its room went to {path}"
 
 
 def test_past_use_puts_a_tenant_behind(user, node, client):
