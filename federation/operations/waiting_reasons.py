@@ -51,9 +51,11 @@ def explain(waits: Sequence[Wait]) -> None:
     stale, tenants = Now() - REASON_FRESH, _ids_of({first for _, _, first, _ in alike if first})
     for (code, message, first, per_cluster), ids in alike.items():
         named = tenants.get(first)
-        # Two tenants with equal shares make the same text.
-        differs = ~Q(reason_message=message) | (Q() if named is None else ~Q(explanation__contains={"went_first": str(named)}))
-        news = ~Q(reason_code=code) | (Q(reason_at__lt=stale) & differs)
+        is_same = Q(reason_message=message)
+        if named is not None:
+            # two tenants with equal shares make the same text
+            is_same &= Q(explanation__contains={"went_first": str(named)})
+        news = ~Q(reason_code=code) | (Q(reason_at__lt=stale) & ~is_same)
         Job.objects.filter(news, id__any_of=ids, state=JobState.QUEUED).update(
             reason_code=code,
             reason_message=message,
