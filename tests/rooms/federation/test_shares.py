@@ -144,7 +144,7 @@ def test_the_tenant_that_went_first_is_named_only_to_users_who_may_see_it(user, 
         client.logout()
 
 
-def test_another_tenant_with_an_equal_share_replaces_the_one_that_went_first(user):
+def test_another_tenant_with_an_equal_share_replaces_the_one_that_went_first(user, node):
     [one] = waiting(user, GREEDY)
     for path in MODEST, "acme/third":
         make_tenant(path)
