@@ -169,7 +169,9 @@ def test_budgets_that_are_removed_over_or_without_thresholds_alert_nothing():
 
 
 def test_a_currency_of_days_that_are_not_read_any_more_is_not_added():
-    old = priced_cluster("east", currency="EUR", since=today() - 400 * A_DAY)
+    old = make_cluster("lab", name="east")
+    make_flavor(old)
+    create_price(SYSTEM, NewPrice("east", "h100", Decimal(1), currency="EUR", effective_from=today() - 400 * A_DAY))
     start = today() - 300 * A_DAY
     record_runs([make_run(old, "acme/one", started_at=start, until_at=start + A_DAY)])
     past_days(north(), "acme/one")
