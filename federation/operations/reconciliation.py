@@ -5,9 +5,10 @@ It never reads objects without our install label, and every deletion names the u
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -18,7 +19,7 @@ import clusters.operations
 import clusters.queries
 from clusters.drivers import ClusterDriver, DriverError, JobSeen
 from clusters.drivers.connections import run
-from clusters.engine.health import Reason, orphans_finding, unknown_runs_finding, vanished_finding
+from clusters.engine.health import TOO_MANY_VANISHED, Reason, orphans_finding, unknown_runs_finding, vanished_finding
 from clusters.models import Cluster
 from federation.engine.lifecycle import KEPT_ATTEMPTS, AttemptState
 from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, id_in
@@ -131,10 +132,10 @@ ROUNDS = Rounds("compare", "reconcile", _due_clusters, _compare, _is_claimed)
 def _reconcile(cluster: DueCluster) -> None:
     cluster_id, listed_at = cluster.id, database_now()
     driver = clusters.queries.driver_of(cluster_id)
-    identity = Cluster.objects.values_list("identity", flat=True).get(id=cluster_id)
+    compared = _compared(cluster_id)
     if cluster.is_slow:
         put_session_aside()
-    seen = run(_list(driver, identity), timeout_seconds=LIST_SECONDS)
+    seen = run(_list(driver, compared.identity), timeout_seconds=LIST_SECONDS)
     rows = _rows(seen)
     if standstill := open_standstill():
         inert = take_in(standstill, cluster_id, seen)
@@ -143,11 +144,25 @@ def _reconcile(cluster: DueCluster) -> None:
         return
     if news := [job for job in seen if _is_news(job, rows)]:
         record_observations(cluster_id, Observations(jobs=news))
-    vanished = _notice_vanished(cluster_id, driver, identity, seen, listed_at)
+    vanished = _notice_vanished(compared, driver, seen, listed_at)
     unwanted, unknown = _unwanted(cluster_id, seen, rows, listed_at)
+    # before the deletions, which may take longer than the cluster answers: a brake that is not recorded holds nothing
+    clusters.operations.record_comparison(cluster_id, [*vanished, *unknown])
     run(_delete_all(driver, unwanted), timeout_seconds=LIST_SECONDS)
     _confirm_removed(cluster_id, seen, listed_at)
-    clusters.operations.record_comparison(cluster_id, [*vanished, *unknown])
+
+
+class _Compared(NamedTuple):
+    """A cluster that is compared; `lacks_many`: an earlier comparison found so, and no later one the contrary."""
+
+    id: UUID
+    identity: str
+    lacks_many: bool
+
+
+def _compared(cluster_id: UUID) -> _Compared:
+    identity, reasons = Cluster.objects.values_list("identity", "reasons").get(id=cluster_id)
+    return _Compared(cluster_id, identity, any(reason["code"] == TOO_MANY_VANISHED for reason in reasons))
 
 
 async def _list(driver: ClusterDriver, identity: str) -> Sequence[JobSeen]:
@@ -253,67 +268,109 @@ async def _delete_all(driver: ClusterDriver, jobs: Sequence[JobSeen]) -> None:
     await asyncio.gather(*(delete(job) for job in jobs))
 
 
+class _Released(NamedTuple):
+    """An object that may run, of a live attempt that is not being stopped."""
+
+    attempt_id: UUID
+    namespace: str
+    name: str
+    uid: str
+    released_at: datetime
+
+
 def _notice_vanished(
-    cluster_id: UUID, driver: ClusterDriver, identity: str, seen: Sequence[JobSeen], listed_at: datetime
+    cluster: _Compared, driver: ClusterDriver, seen: Sequence[JobSeen], listed_at: datetime
 ) -> list[Reason]:
     """Ends attempts that were released before the list was made, are absent from it, and whose object is confirmed to
     be gone.
 
     If suspiciously many are absent (a control plane restored from a backup), or all of several are gone, it ends none
-    without an attestation, and returns why. While that stands against the cluster, nothing there is recalled for its
-    missing pods either.
+    without an attestation, and returns why. While that stands against the cluster, whatever else is released there, none
+    ends without one, nor is any stopped there unless a user asks for it.
     """
     uids = {job.uid for job in seen}
-    released = RemoteObject.objects.filter(
+    rows = _released(cluster.id, listed_at)
+    absent = [row for row in rows if row.uid not in uids]
+    word: Word | None = None
+    if _are_too_many(absent, rows):
+        word = word_on_vanished(cluster.id)
+        if word is None:
+            return [vanished_finding(len(absent), len(rows))]
+    asked = run(_ask(driver, cluster.identity, _covered(absent, word)), timeout_seconds=LIST_SECONDS)
+    if unlisted := [seen for _, seen in asked if seen is not None]:
+        # Another client took our label away: no list or watch shows them any more.
+        record_observations(cluster.id, Observations(jobs=unlisted))
+    gone = [row for row, seen in asked if seen is None]
+    if word is None and gone and (cluster.lacks_many or _are_all_of_several(gone, rows)):
+        word = word_on_vanished(cluster.id)
+        if word is None:
+            return [vanished_finding(len(gone), len(rows))]
+    ending = _covered(gone, word)
+    if ending:
+        _end_vanished(cluster.id, ending, rows, word)
+    left = [row for row in absent if word is not None and row.released_at >= word.at]
+    ended = set(ending)
+    others = [row for row in rows if row not in ended]
+    is_left = _are_too_many(left, others) or _are_all_of_several(left, others)
+    return [vanished_finding(len(left), len(others))] if is_left else []
+
+
+def _released(cluster_id: UUID, listed_at: datetime) -> list[_Released]:
+    rows = RemoteObject.objects.filter(
         attempt__cluster_id=cluster_id,
         attempt__state__in=LIVE_ATTEMPT_STATES,  # the condition of the partial index: ended attempts cost nothing
         attempt__released_at__lt=listed_at,
         attempt__stop_requested_at=None,  # of those that are being stopped, dispatch asks for what is left
         outcome="",
     ).exclude(uid="")
-    rows = list(released.values_list("attempt_id", "attempt__namespace", "name", "uid", "attempt__released_at"))
-    absent = [row for row in rows if row[3] not in uids]
-    word: Word | None = None
-    if len(absent) > max(MOST_VANISHED, MOST_VANISHED_SHARE * len(rows)):
-        word = word_on_vanished(cluster_id)
-        if word is None:
-            return [vanished_finding(len(absent), len(rows))]
-        absent = [row for row in absent if row[4] and row[4] < word.at]
-    asked = run(_ask(driver, identity, [row[:4] for row in absent]), timeout_seconds=LIST_SECONDS)
-    if unlisted := [seen for _, seen in asked if seen is not None]:
-        # Another client took our label away: no list or watch shows them any more.
-        record_observations(cluster_id, Observations(jobs=unlisted))
-    gone = {attempt_id for attempt_id, seen in asked if seen is None}
-    if word is None and len(gone) > 1 and gone == {row[0] for row in rows}:
-        word = word_on_vanished(cluster_id)
-        if word is None:
-            return [vanished_finding(len(absent), len(rows))]
-        gone = {row[0] for row in absent if row[4] and row[4] < word.at}
-    if gone:
-        _end_vanished(cluster_id, gone, word)
-    return []
+    columns = rows.values_list("attempt_id", "attempt__namespace", "name", "uid", "attempt__released_at")
+    return [_Released(*row) for row in columns]
+
+
+def _are_too_many(absent: Sequence[_Released], rows: Sequence[_Released]) -> bool:
+    """Whether a control plane probably forgot them; the objects of one run are deleted together by its users too."""
+    return len(absent) > max(MOST_VANISHED, MOST_VANISHED_SHARE * len(rows)) and len(_attempts(absent)) > 1
+
+
+def _are_all_of_several(absent: Sequence[_Released], rows: Sequence[_Released]) -> bool:
+    return len(_attempts(absent)) > 1 and _attempts(absent) == _attempts(rows)
+
+
+def _attempts(rows: Iterable[_Released]) -> set[UUID]:
+    return {row.attempt_id for row in rows}
+
+
+def _covered(rows: Sequence[_Released], word: Word | None) -> Sequence[_Released]:
+    """Those that an attestation is about; all if there is none."""
+    return rows if word is None else [row for row in rows if row.released_at < word.at]
 
 
 @retried
-def _end_vanished(cluster_id: UUID, gone: set[UUID], word: Word | None) -> None:
-    """Ends them for their deleted object, or as lost if an attestation covers them."""
+def _end_vanished(cluster_id: UUID, gone: Sequence[_Released], rows: Sequence[_Released], word: Word | None) -> None:
+    """Ends them for their deleted object, or as lost if an attestation covers all that is left of them."""
+    ids = _attempts(gone)
     with transaction.atomic():
-        attempts = lock_with_jobs(gone)
-        vanished = what_vanished(gone)
+        attempts = lock_with_jobs(ids)
         if word is None:
+            vanished = what_vanished(ids)
             end_attempts(vanished.endings)
-        else:
-            whole = [attempts[ending.attempt_id] for ending in vanished.endings]
-            end_as_lost(whole, Cluster.objects.get(id=cluster_id), ReasonCode.RUN_DEAD, word.message)
-        transitions.stop_the_rest(vanished.broken)
+            transitions.stop_the_rest(vanished.broken)
+            return
+        deleted = set(gone)
+        broken = ids & _attempts(row for row in rows if row not in deleted)
+        whole = [one for one in attempts.values() if one.id not in broken and one.finished_at is None]
+        end_as_lost(whole, Cluster.objects.get(id=cluster_id), ReasonCode.RUN_DEAD, word.message)
+        transitions.stop_the_rest(broken)
 
 
 async def _ask(
-    driver: ClusterDriver, identity: str, absent: Sequence[tuple[UUID, str, str, str]]
-) -> list[tuple[UUID, JobSeen | None]]:
-    """The attempts with their objects, each requested by its uid; None if, as the cluster confirms, it does not exist."""
-    found = await asyncio.gather(*(object_of(driver, identity, *row[1:]) for row in absent))
-    return [(row[0], seen) for row, seen in zip(absent, found, strict=True)]
+    driver: ClusterDriver, identity: str, absent: Sequence[_Released]
+) -> list[tuple[_Released, JobSeen | None]]:
+    """What each of them is, requested by its uid; None if, as the cluster confirms, it does not exist."""
+    found = await asyncio.gather(
+        *(object_of(driver, identity, row.namespace, row.name, row.uid) for row in absent)
+    )
+    return list(zip(absent, found, strict=True))
 
 
 def _confirm_removed(cluster_id: UUID, seen: Sequence[JobSeen], listed_at: datetime) -> None:

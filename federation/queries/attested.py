@@ -8,9 +8,14 @@ from uuid import UUID
 from django.db.models import Max
 from django.db.models.functions import Now
 
+from clusters.engine.health import TOO_MANY_VANISHED
 from clusters.models import ClusterEvent
 from federation.models import LIVE_ATTEMPT_STATES, Attempt
 
+LACKS_MANY = f"""cluster.reasons @> '[{{"code": "{TOO_MANY_VANISHED}"}}]'"""
+"""A condition in a statement on `cluster`: it lacks too many objects of released attempts, and people must first find out what
+still runs there. It would confirm that anything is gone, so nothing released is stopped there unless a user asks for it.
+"""
 VANISHED = "attested.vanished"
 """The kind of the cluster's event that attests the objects missing in its list."""
 HOLDS_FOR = timedelta(hours=1)

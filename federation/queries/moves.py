@@ -122,7 +122,10 @@ def plan_move(actor: Actor, job: Job, request: MoveRequest) -> MovePlan:
     return MovePlan(job, run, quote, place, lost, named, refusal)
 
 
-NOT_RUNNING = "Only a job that runs, and is not being stopped, can be moved. Read it again."
+NOT_RUNNING = (
+    "Only a job that runs, and is not being stopped, can be moved, and only from a cluster without `too_many_vanished`. Read"
+    " it again."
+)
 
 
 def _clusters(actor: Actor, asked: Sequence[str], run: RunningJob) -> tuple[UUID, ...]:

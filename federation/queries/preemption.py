@@ -14,6 +14,7 @@ from django.db import connection
 from django.db.models import F
 
 from federation.models import LIVE_ATTEMPT_STATES, PriorityClass
+from federation.queries.attested import LACKS_MANY
 from federation.queries.releases import nodes_of
 from placement.preemption.loans import reclaiming_tenants
 from placement.values.model import Snapshot
@@ -46,7 +47,7 @@ PREEMPTORS = """
 SELECT id FROM federation_job
  WHERE state = 'queued' AND priority_class_id = ANY(%s) ORDER BY priority DESC, id LIMIT %s
 """
-_RUNNING = """
+_RUNNING = f"""
 SELECT attempt.id, job.id, tenant.path, job.priority, attempt.cluster_id, cluster.name, attempt.started_at,
        (job.spec->>'checkpoint_seconds')::int,
        (SELECT checkpoint.written_at FROM federation_checkpoint AS checkpoint
@@ -71,7 +72,7 @@ SELECT attempt.id, job.id, tenant.path, job.priority, attempt.cluster_id, cluste
   JOIN federation_priorityclass AS class
     ON class.id = job.priority_class_id OR job.priority_class_id IS NULL AND class.name = job.spec->>'priority_class'
  WHERE attempt.state = 'running' AND attempt.stop_requested_at IS NULL AND attempt.started_at IS NOT NULL
-   AND job.state = 'running' AND job.suspend_requested_at IS NULL
+   AND job.state = 'running' AND job.suspend_requested_at IS NULL AND NOT {LACKS_MANY}
 """
 _IN_ORDER = "ORDER BY attempt.id, object.position"
 RUNNING = f"{_RUNNING} AND split_part(tenant.path, '/', 1) = ANY(%s) AND (job.priority < %s OR %s) {_IN_ORDER}"
@@ -207,7 +208,8 @@ def _preemptors(queued: Collection[UUID]) -> tuple[UUID, ...]:
 
 def load_running(organisations: Collection[str], below: int, *, is_reclaiming: bool = False) -> tuple[RunningJob, ...]:
     """The running jobs of these organisations whose priority is lower, or all if quota is reclaimed, without those that are
-    being stopped. Jobs on clusters that are known to be silent are `unknown`, and not among them.
+    being stopped. Jobs on clusters that are known to be silent are `unknown`, and not among them; nor are those on clusters
+    that lack too many objects.
     """
     with connection.cursor() as cursor:
         cursor.execute(RUNNING, [list(organisations), below, is_reclaiming])
@@ -216,7 +218,9 @@ def load_running(organisations: Collection[str], below: int, *, is_reclaiming: b
 
 
 def load_run(job_id: UUID) -> RunningJob | None:
-    """The run of a job; None if it does not run, is being stopped, or is on a cluster that is known to be silent."""
+    """The run of a job; None if it does not run, is being stopped, or is on a cluster that is known to be silent or to lack
+    too many objects.
+    """
     with connection.cursor() as cursor:
         cursor.execute(RUN_OF_JOB, [job_id])
         rows = [_Row(*row) for row in cursor.fetchall()]

@@ -19,6 +19,7 @@ from federation.engine.relocation import (
     Notice,
 )
 from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.attested import LACKS_MANY
 from federation.queries.preemption import load_overdrawn
 from federation.queries.queue import QUEUE_DEPTH, request_to_move
 from federation.queries.quotes import load_state, put_in
@@ -33,7 +34,7 @@ AHEAD = timedelta(days=1)
 """Maintenance windows that begin later stop nothing soon."""
 MOST_RUNS = 1000
 
-RUNS = """
+RUNS = f"""
 SELECT attempt.id, job.id, attempt.cluster_id, attempt.started_at,
        attempt.started_at + make_interval(secs => coalesce(job.spec->>'estimated_seconds', job.spec->>'deadline_seconds', '0')::float8),
        saved.at, saved.count, (job.spec->>'checkpoint_seconds')::int,
@@ -63,7 +64,7 @@ SELECT attempt.id, job.id, attempt.cluster_id, attempt.started_at,
                       AND taint->>'key' = ANY(%(taints)s))
  ) AS notice
  WHERE attempt.cluster_id = ANY(%(clusters)s) AND attempt.state = 'running' AND attempt.stop_requested_at IS NULL
-   AND attempt.started_at IS NOT NULL AND (%(only)s::uuid IS NULL OR attempt.id = %(only)s)
+   AND NOT {LACKS_MANY} AND attempt.started_at IS NOT NULL AND (%(only)s::uuid IS NULL OR attempt.id = %(only)s)
    AND job.state = 'running' AND job.suspend_requested_at IS NULL AND job.spec->>'moves' = 'when_needed'
    AND (saved.count > 0 OR job.spec->>'checkpoint_seconds' IS NOT NULL)
  ORDER BY attempt.id, notice.at LIMIT %(most)s

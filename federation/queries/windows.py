@@ -10,6 +10,7 @@ from django.db import connection
 from clusters.queries.windows import open_windows, windowed_clusters
 from federation.engine.lifecycle import AttemptState
 from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.attested import LACKS_MANY
 from placement.cycle.timeline import instant_text
 from placement.values.maintenance import STOPPING, MaintenanceWindow
 from placement.values.reason_codes import ReasonCode
@@ -50,7 +51,7 @@ class Meeting(NamedTuple):
         return f"Maintenance on {self.cluster} {when}: {self.why.rstrip('.')}"
 
 
-MEETINGS = """
+MEETINGS = f"""
 SELECT DISTINCT ON (attempt.id) attempt.id, has.begun, cluster.name, planned.starts_at, planned.ends_at, planned.reason, now()
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
@@ -62,7 +63,7 @@ SELECT DISTINCT ON (attempt.id) attempt.id, has.begun, cluster.name, planned.sta
   JOIN clusters_maintenancewindow AS planned ON planned.id = met.window_id
  WHERE (attempt.cluster_id = ANY(%(draining)s::uuid[]) AND attempt.state = ANY(%(live)s)
         OR attempt.cluster_id = ANY(%(windowed)s::uuid[]) AND attempt.state = ANY(%(unstarted)s))
-   AND attempt.stop_requested_at IS NULL
+   AND attempt.stop_requested_at IS NULL AND (attempt.state = ANY(%(unreleased)s) OR NOT {LACKS_MANY})
    AND (%(only)s::uuid[] IS NULL OR attempt.id = ANY(%(only)s::uuid[]))
    AND (NOT has.begun OR planned.drain AND planned.starts_at <= now())
  ORDER BY attempt.id, planned.starts_at, planned.id
@@ -70,7 +71,8 @@ SELECT DISTINCT ON (attempt.id) attempt.id, has.begun, cluster.name, planned.sta
 
 
 def meetings(only: Collection[UUID] | None = None) -> list[Meeting]:
-    """The live attempts, or those of `only`, that have to stop for a window and have no stop request yet.
+    """The live attempts, or those of `only`, that have to stop for a window and have no stop request yet. Nothing released on a
+    cluster that lacks too many objects.
 
     One query while no cluster has a window, else two.
     """

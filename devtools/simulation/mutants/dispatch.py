@@ -17,23 +17,23 @@ TAKEN = {"name_taken": 0.3, "reply_lost": 0.1}
 LONG = (900,)
 
 
-def _cut_commit(change: Change, part: str, instead: str) -> None:
-    """Replaces a part of both statements that commit to a start."""
-    for statement in ("COMMIT_TO_START", "COMMIT_BESIDE_WINDOWS"):
-        change.cut(transitions, statement, part, instead)
+def _cut_commitments(change: Change, part: str, instead: str = "") -> None:
+    """Replaces a part of the commitment, with and without regard to windows."""
+    for what in ("COMMIT_TO_START", "COMMIT_BESIDE_WINDOWS"):
+        change.cut(transitions, what, part, instead)
 
 
 @mutant(only({"lost": 0.05, "reply_lost": 0.1, "death": 0.001}))
 def _released_before_it_is_committed(change: Change) -> None:
     """`starting` is not written before the release."""
-    _cut_commit(change, "AND state = 'created'", "AND state = 'created' AND false")
-    _cut_commit(change, "state IN ('starting',", "state IN ('created', 'starting',")
+    _cut_commitments(change, "AND state = 'created'", "AND state = 'created' AND false")
+    _cut_commitments(change, "state IN ('starting',", "state IN ('created', 'starting',")
 
 
 @mutant(only({"slow": 0.4, "lost": 0.05}, cancels=1, cancelled_within=12))
 def _start_wins_over_cancel(change: Change) -> None:
     """The commitment to start does not look for a stop that was requested."""
-    _cut_commit(change, "AND stop_requested_at IS NULL AND state = 'created'", "AND state = 'created'")
+    _cut_commitments(change, "AND stop_requested_at IS NULL AND state = 'created'", "AND state = 'created'")
 
 
 @mutant(only({"slow": 0.3}, cancels=1, cancelled_within=10, run_seconds=LONG))
@@ -46,13 +46,13 @@ def _cancel_forgets_its_wake_up(change: Change) -> None:
 @mutant(only({"unavailable": 0.2, "throttled": 0.2, "lost": 0.05}, gangs=1))
 def _a_started_gang_is_not_released_on(change: Change) -> None:
     """Only attempts without a started pod are released again."""
-    _cut_commit(change, "state IN ('starting', 'running')", "state = 'starting'")
+    _cut_commitments(change, "state IN ('starting', 'running')", "state = 'starting'")
 
 
 @mutant(only({"reply_lost": 0.4, "watches_dead": 3, "watch_stalls": 0.6}, run_seconds=LONG))
 def _starting_is_written_again(change: Change) -> None:
     """A repeated release writes `starting_at` again, and the database lets it."""
-    _cut_commit(change, "AND state = 'created'", "AND state IN ('created', 'starting')")
+    _cut_commitments(change, "AND state = 'created'", "AND state IN ('created', 'starting')")
     change.disable("federation_attempt", "an_attempts_instants_stand")
 
 
@@ -154,7 +154,7 @@ def _an_existing_object_is_a_refusal(change: Change) -> None:
 @mutant(only({"late": 0.04, "slow": 0.4, "dispatch_closed": 3}, gangs=0.5, chaos_seconds=(100.0, 200.0)))
 def _a_late_worker_commits(change: Change) -> None:
     """A worker whose claim has expired still commits and releases."""
-    _cut_commit(change, "AND claim_token = %(token)s", "")
+    _cut_commitments(change, "AND claim_token = %(token)s")
 
 
 @mutant(only({"late": 0.03, "name_taken": 0.2}, cancels=0.7, cancelled_within=20))

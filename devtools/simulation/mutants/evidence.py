@@ -64,9 +64,9 @@ def _absence_from_a_list_ends(change: Change) -> None:
 def _vanished_without_asking(change: Change) -> None:
     """What a comparison does not list is gone, without a request for it by uid."""
 
-    async def ask(driver: Any, identity: str, absent: Sequence[Any]) -> list[tuple[UUID, None]]:
+    async def ask(driver: Any, identity: str, absent: Sequence[Any]) -> list[tuple[Any, None]]:
         del driver, identity
-        return [(row[0], None) for row in absent]
+        return [(row, None) for row in absent]
 
     async def listed(driver: Any, identity: str) -> Sequence[Any]:
         del identity

@@ -5,18 +5,23 @@ from datetime import timedelta
 import pytest
 from django.core.management import call_command
 
-from clusters.drivers import Refused
+from clusters.drivers import Ambiguous, Refused
 from clusters.models import Cluster
 from federation import operations
 from federation.engine import names
 from federation.models import Attempt, Job, PodRun
+from federation.operations import reconciliation
 from federation.operations.reconciliation import reconcile_clusters
 from federation.operations.visits import MOST_TIMES_NOT_STOPPED
+from federation.queries.preemption import load_run, load_running
 from foundation.clock import now
-from tests.live import call, every_visit, place
+from foundation.problems import Conflict
+from tests.builders import submit
+from tests.live import call, every_visit, gpu_job, place
 from tests.rooms.federation.test_attestation import VANISHED, seen_to_run
 from tests.rooms.federation.test_dispatch import foreign_job
-from tests.rooms.federation.test_evidence import everything_runs_on, in_a_thread, released, replaced
+from tests.rooms.federation.test_evidence import everything_runs_on, in_a_thread, nothing, released, replaced
+from tests.rooms.federation.test_maintenance import plan
 from tests.rooms.federation.test_metrics import samples
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -44,11 +49,9 @@ def sweep_and_dispatch():
         operations.dispatch_attempts()
 
 
-@pytest.mark.parametrize("is_drained", [False, True])
+@pytest.mark.parametrize("also", ["", "drain", "maintenance"])
 @pytest.mark.parametrize("were_seen", [False, True])
-def test_what_a_brake_holds_is_not_recalled_either_however_long_it_takes(
-    cluster, submitter, client, were_seen, is_drained
-):
+def test_what_a_brake_holds_is_not_recalled_either_however_long_it_takes(cluster, submitter, client, were_seen, also):
     if were_seen:
         seen_to_run(cluster, submitter, jobs=5)
     else:
@@ -59,8 +62,10 @@ def test_what_a_brake_holds_is_not_recalled_either_however_long_it_takes(
     assert findings(cluster) == ["too_many_vanished"]
     PodRun.objects.update(is_gone=True, observed_at=now() - LONG_AGO)
     Attempt.objects.filter(state="starting").update(released_at=now() - LONG_AGO)
-    if is_drained:
+    if also == "drain":
         Cluster.objects.update(wish="draining")
+    if also == "maintenance":
+        plan(cluster, drain=True)
     sweep_and_dispatch()
     assert everything_runs_on(jobs)
     reconcile_clusters()
@@ -86,6 +91,125 @@ def test_a_small_cluster_that_lost_everything_has_lost_its_memory(cluster, submi
     reconcile_clusters()
     assert Attempt.objects.filter(state="lost").count() == (0 if ended else deleted)
     assert findings(cluster) == []
+
+
+def one_more(submitter, name="one-more", **fields):
+    """A job whose objects run beside those of others."""
+    job = submit(submitter, gpu_job(name, **{"seconds": 100_000, "gpus": 1} | fields))
+    operations.run_scheduling_cycle()
+    operations.dispatch_attempts()
+    assert Attempt.objects.get(job=job).released_at
+    return job
+
+
+def test_work_that_comes_after_a_loss_does_not_lift_its_brake(cluster, submitter):
+    lost = released(submitter, jobs=2, gpus=1)
+    lose_everything(cluster)
+    reconcile_clusters()
+    late = one_more(submitter)
+    reconcile_clusters()
+    assert everything_runs_on([*lost, late.id])
+    assert findings(cluster) == ["too_many_vanished"]
+    operations.attest_cluster(submitter, cluster.id, VANISHED)
+    reconcile_clusters()
+    assert set(Job.objects.filter(id__in=lost).values_list("state", flat=True)) == {"queued"}
+    assert everything_runs_on([late.id]) is False, "the others have ended"
+    late.refresh_from_db()
+    assert (late.state, findings(cluster)) == ("dispatching", [])
+
+
+def test_a_brake_ends_when_nothing_is_missing_any_more(cluster, submitter):
+    lost = released(submitter, jobs=2, gpus=1)
+    lose_everything(cluster)
+    reconcile_clusters()
+    for job in lost:
+        operations.request_cancellation(submitter, job)
+    sweep_and_dispatch()
+    one_more(submitter)
+    reconcile_clusters()
+    assert (findings(cluster), Job.objects.filter(state="cancelled").count()) == ([], 2)
+
+
+def test_objects_without_our_label_lift_the_brake_when_they_are_found_by_their_names(cluster, submitter, monkeypatch):
+    jobs = released(submitter, jobs=2, gpus=1)
+    Cluster.objects.update(reasons=[{"code": "too_many_vanished", "message": "…"}])
+    replaced(monkeypatch, "list_jobs", nothing)
+    reconcile_clusters()
+    assert everything_runs_on(jobs)
+    assert findings(cluster) == []
+
+
+def of_many_sets(submitter, name, sets):
+    body = gpu_job(name, seconds=100_000)
+    pods = {**body["pod_sets"][0], "gpu": {"count": 1}}
+    job = submit(submitter, body | {"pod_sets": [{**pods, "name": f"set-{number}"} for number in range(sets)]})
+    operations.run_scheduling_cycle()
+    operations.dispatch_attempts()
+    return job
+
+
+def test_runs_of_several_objects_are_lost_too_when_somebody_answers_for_them(cluster, submitter):
+    for name in ("one", "two"):
+        of_many_sets(submitter, name, 2)
+    lose_everything(cluster)
+    reconcile_clusters()
+    assert findings(cluster) == ["too_many_vanished"]
+    operations.attest_cluster(submitter, cluster.id, VANISHED)
+    reconcile_clusters()
+    assert set(Attempt.objects.values_list("state", "end_reason")) == {("lost", "run_dead")}
+    assert set(Job.objects.values_list("state", flat=True)) == {"queued"}
+
+
+def test_of_a_run_that_lost_only_some_objects_the_rest_is_stopped_whoever_answers(cluster, submitter):
+    for name in ("one", "two", "three"):
+        of_many_sets(submitter, name, 2)
+    kept, *gone = call(cluster, "list_jobs")
+    for seen in gone:
+        call(cluster, "delete_job", seen.namespace, seen.name, seen.uid)
+    reconcile_clusters()
+    operations.attest_cluster(submitter, cluster.id, VANISHED)
+    reconcile_clusters()
+    assert sorted(Attempt.objects.values_list("state", flat=True)) == ["lost", "lost", "starting"]
+    assert Attempt.objects.get(finished_at=None).stop_reason == "object_deleted"
+    sweep_and_dispatch()
+    assert not is_there(cluster, kept.uid)
+
+
+def test_the_many_objects_of_one_run_are_no_reason_for_a_brake(cluster, submitter):
+    job = of_many_sets(submitter, "wide", 4)
+    lose_everything(cluster)
+    reconcile_clusters()
+    assert findings(cluster) == []
+    sweep_and_dispatch()
+    job.refresh_from_db()
+    assert (job.state, job.reason_code) == ("failed", "object_deleted")
+
+
+def test_a_brake_is_recorded_though_the_cluster_answers_no_deletion(cluster, submitter, monkeypatch):
+    released(submitter, jobs=2, gpus=1)
+    lose_everything(cluster)
+
+    async def unanswered(*_):
+        raise Ambiguous("no answer in time")
+
+    monkeypatch.setattr(reconciliation, "_delete_all", unanswered)
+    reconcile_clusters()
+    assert findings(cluster) == ["too_many_vanished"]
+
+
+def test_nothing_on_a_cluster_that_lacks_many_is_stopped_for_another_job_or_moved(cluster, submitter):
+    """It would confirm that the run is gone, and the job would run a second time."""
+    seen_to_run(cluster, submitter, jobs=2)
+    run = Job.objects.order_by("id").first()
+    assert load_run(run.id) is not None
+    assert len(load_running(["acme"], 0, is_reclaiming=True)) == 2
+    lose_everything(cluster)
+    reconcile_clusters()
+    assert load_run(run.id) is None
+    assert load_running(["acme"], 0, is_reclaiming=True) == ()
+    with pytest.raises(Conflict) as refusal:
+        operations.request_migration(submitter, run.id, {"lose_work": True})
+    assert "too_many_vanished" in refusal.value.detail
 
 
 def test_what_users_cancel_together_alarms_nobody(cluster, submitter):

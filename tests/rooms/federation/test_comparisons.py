@@ -156,7 +156,7 @@ def test_what_has_long_ended_is_not_read_again(cluster, submitter):
     with reading(100):
         reconciliation._confirm_removed(cluster.id, [], at)
     with reading(100):
-        reconciliation._notice_vanished(cluster.id, driver, cluster.identity, [], at)
+        reconciliation._notice_vanished(reconciliation._compared(cluster.id), driver, [], at)
     with reading(100):
         due_clusters()
     with reading(100):
