@@ -324,7 +324,7 @@ def _released(cluster_id: UUID, listed_at: datetime) -> list[_Released]:
         outcome="",
     ).exclude(uid="")
     columns = rows.values_list("attempt_id", "attempt__namespace", "name", "uid", "attempt__released_at")
-    return [_Released(*row) for row in columns]
+    return [_Released._make(row) for row in columns]
 
 
 def _are_too_many(absent: Sequence[_Released], rows: Sequence[_Released]) -> bool:
@@ -367,9 +367,7 @@ async def _ask(
     driver: ClusterDriver, identity: str, absent: Sequence[_Released]
 ) -> list[tuple[_Released, JobSeen | None]]:
     """What each of them is, requested by its uid; None if, as the cluster confirms, it does not exist."""
-    found = await asyncio.gather(
-        *(object_of(driver, identity, row.namespace, row.name, row.uid) for row in absent)
-    )
+    found = await asyncio.gather(*(object_of(driver, identity, row.namespace, row.name, row.uid) for row in absent))
     return list(zip(absent, found, strict=True))
 
 

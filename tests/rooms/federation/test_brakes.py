@@ -113,7 +113,6 @@ def test_work_that_comes_after_a_loss_does_not_lift_its_brake(cluster, submitter
     operations.attest_cluster(submitter, cluster.id, VANISHED)
     reconcile_clusters()
     assert set(Job.objects.filter(id__in=lost).values_list("state", flat=True)) == {"queued"}
-    assert everything_runs_on([late.id]) is False, "the others have ended"
     late.refresh_from_db()
     assert (late.state, findings(cluster)) == ("dispatching", [])
 
