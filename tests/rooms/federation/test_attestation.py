@@ -157,7 +157,9 @@ def test_a_word_holds_for_what_was_released_before_it_and_for_an_hour(cluster, s
     for _ in range(2):
         reconcile_clusters()
         cluster.refresh_from_db()
-        assert [reason["code"] for reason in cluster.reasons] == ["too_many_vanished"], "it says nothing of what came after it"
+        assert [reason["code"] for reason in cluster.reasons] == ["too_many_vanished"], (
+            "it says nothing of what came after it"
+        )
     operations.attest_cluster(submitter, cluster.id, VANISHED)
     cluster.events.filter(kind="attested.vanished").update(at=now() - timedelta(minutes=61))
     reconcile_clusters()
