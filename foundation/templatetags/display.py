@@ -26,7 +26,7 @@ TONES = {
     "abandoned": "secondary", "lost": "red", "done": "green", "refused": "red", "active": "green", "expired": "secondary",
     "expires_soon": "yellow", "open": "green", "nearly_used": "yellow", "used_up": "orange", "over": "red", "revoked": "secondary", "pending": "azure", "scheduled": "azure", "ended": "secondary",
     "closing": "azure", "closed": "secondary", "fulfilled": "green", "missing": "orange", "conflicting": "orange", "resolved": "secondary",
-    "answered": "azure", "accepted": "green", "explained": "green", "dismissed": "secondary", "rejected": "secondary", "issued": "green", "credited": "secondary", "partly_credited": "yellow",
+    "answered": "azure", "accepted": "green", "unexplained": "yellow", "explained": "green", "dismissed": "secondary", "rejected": "secondary", "issued": "green", "credited": "secondary", "partly_credited": "yellow",
     "Pending": "azure", "Running": "blue", "Succeeded": "green", "Failed": "red", "Unknown": "yellow",
 }  # fmt: skip
 ICONS = {
@@ -35,7 +35,7 @@ ICONS = {
     "lost": "unreachable", "done": "check", "refused": "cancelled", "active": "check", "expired": "clock", "expires_soon": "clock", "revoked": "cancelled",
     "open": "check", "nearly_used": "warning", "used_up": "suspended", "over": "warning", "pending": "clock", "scheduled": "clock", "ended": "check",
     "closing": "clock", "closed": "lock", "fulfilled": "check", "missing": "warning", "conflicting": "warning", "resolved": "check",
-    "issued": "check", "explained": "check", "dismissed": "cancelled", "credited": "cancelled", "partly_credited": "warning",
+    "issued": "check", "unexplained": "warning", "explained": "check", "dismissed": "cancelled", "credited": "cancelled", "partly_credited": "warning",
 }  # fmt: skip
 SAME_NAME = {
     "queued", "dispatching", "running", "suspended", "succeeded", "failed", "cancelled", "unknown", "cordoned", "draining",
