@@ -56,6 +56,18 @@ def _gauges(now: Standing) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily("switchyard_outbox_messages", "Wake-ups not yet delivered.", value=now.outbox_messages)
     yield GaugeMetricFamily("switchyard_outbox_lag_seconds", "Age of the oldest wake-up.", value=now.outbox_lag_seconds)
+    yield from _cluster_gauges(now)
+    age = GaugeMetricFamily("switchyard_routine_age_seconds", "Since a routine last finished.", labels=["routine"])
+    for routine, seconds in sorted(now.routine_age_seconds.items()):
+        age.add_metric([routine], seconds)
+    yield age
+    yield from _failure_gauges(now)
+    yield from _budget_gauges(now)
+    yield from _audit_gauges(now)
+
+
+def _cluster_gauges(now: Standing) -> Iterator[Metric]:
+    """When each cluster last answered, and what stands against it."""
     lag = GaugeMetricFamily("switchyard_observer_lag_seconds", "Since a cluster last answered.", labels=["cluster"])
     for cluster, seconds in sorted(now.observer_lag_seconds.items()):
         lag.add_metric([cluster], seconds)
@@ -68,11 +80,10 @@ def _gauges(now: Standing) -> Iterator[Metric]:
     for found_on, code in sorted(now.cluster_findings):
         against.add_metric([found_on, code], 1)
     yield against
-    age = GaugeMetricFamily("switchyard_routine_age_seconds", "Since a routine last finished.", labels=["routine"])
-    for routine, seconds in sorted(now.routine_age_seconds.items()):
-        age.add_metric([routine], seconds)
-    yield age
-    yield from _failure_gauges(now)
+
+
+def _budget_gauges(now: Standing) -> Iterator[Metric]:
+    """The thresholds that budgets have reached, and those that they are expected to reach."""
     spent = GaugeMetricFamily(
         "switchyard_budget_alert_percent",
         "The highest threshold that a budget's current period has reached.",
@@ -89,7 +100,6 @@ def _gauges(now: Standing) -> Iterator[Metric]:
     for names, percent in sorted(now.budget_forecast_alerts.items()):
         expected.add_metric(names, percent)
     yield expected
-    yield from _audit_gauges(now)
 
 
 def _failure_gauges(now: Standing) -> Iterator[Metric]:

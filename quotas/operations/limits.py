@@ -85,26 +85,31 @@ def put_limit(  # noqa: PLR0913 - what a limit consists of
             updated_at=Now(),
         )
         changed = QuotaLimit.objects.select_related("tenant").get(id=chain[0].id)
-        record_audit(
-            actor,
-            "quota.put",
-            object_kind="quota",
-            object_id=chain[0].id,
-            tenant_id=tenant.id,
-            detail={
-                "resource": resource,
-                "clusters": scope,
-                **{
-                    name: None if amount is None else format_amount(resource, amount) for name, amount in wanted.items()
-                },
-                "reclaims": borrowing.reclaims,
-                "reclaim_after": reclaim_after,
-                "surplus": format_amount(resource, changed.surplus),
-                "was": None if was is None else format_amount(resource, was),
-            },
-        )
+        _record_put(actor, changed, wanted, was)
         announce("cycle")
         return changed, was is None
+
+
+def _record_put(actor: Actor, limit: QuotaLimit, wanted: Mapping[str, int | None], was: int | None) -> None:
+    amounts = {**wanted, "was": was}
+    record_audit(
+        actor,
+        "quota.put",
+        object_kind="quota",
+        object_id=limit.id,
+        tenant_id=limit.tenant_id,
+        detail={
+            "resource": limit.resource,
+            "clusters": limit.clusters,
+            **{
+                name: None if amount is None else format_amount(limit.resource, amount)
+                for name, amount in amounts.items()
+            },
+            "reclaims": limit.reclaims,
+            "reclaim_after": limit.reclaim_after,
+            "surplus": format_amount(limit.resource, limit.surplus),
+        },
+    )
 
 
 def delete_limit(actor: Actor, limit_id: UUID) -> None:
