@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Q
 
 from federation.engine.unseen import Known, Tally, Unseen, unseen_runs
 from federation.models import Attempt, PodRun
@@ -101,9 +102,14 @@ def _row(job: _EndedJob, run: Unseen) -> dict[str, Any]:
 
 
 def _tell_estimated(attempt_ids: Collection[UUID]) -> None:
-    """Adds the event once per attempt: a reopened settlement has already added it."""
+    """Adds the event once per attempt: a reopened settlement has already added it. Of a pod that vanished from a list, or was
+    deleted without a reported end, only the latest possible end is known.
+    """
     rows = PodRun.objects.filter(
-        attempt_id__in=attempt_ids, last_seen_at__isnull=False, started_at__isnull=False, attempt__reopened_at=None
+        Q(last_seen_at__isnull=False) | Q(finished_at=None),
+        attempt_id__in=attempt_ids,
+        started_at__isnull=False,
+        attempt__reopened_at=None,
     )
     pods = Counter(rows.values_list("attempt_id", flat=True))
     told = Attempt.objects.filter(id__in=pods).values_list("id", "job_id", "number")

@@ -97,6 +97,19 @@ def test_a_pod_that_vanished_ran_no_longer_than_its_job(members):
     assert JobEvent.objects.filter(attempt=attempt, kind="estimated").count() == 1
 
 
+def test_a_pod_that_was_deleted_without_a_reported_end_is_called_an_estimate_in_the_timeline_too(members):
+    attempt = held(make_attempt())
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    pod = pod_of(attempt)
+    report(attempt.cluster, pod)
+    report(attempt.cluster, pod, gone_pods=[pod.uid])
+    counted(attempt, minutes=90)
+    settle_now()
+    assert standing(attempt) == (True, "posted")
+    assert set(UsageSegment.objects.values_list("is_estimated", flat=True)) == {True}
+    assert "1 of its pods" in JobEvent.objects.get(attempt=attempt, kind="estimated").message
+
+
 def test_a_cluster_that_says_a_million_pods_ended_is_billed_for_those_that_were_asked_for(members):
     attempt = held(make_attempt(pods=3))
     members[attempt.cluster_id] = Member(attempt.cluster.identity)
