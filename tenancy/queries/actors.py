@@ -36,12 +36,13 @@ def _columns(model: type[Model], *wanted: str) -> list[str]:
 
 
 _TENANT_COLUMNS = _columns(Tenant, "id", "parent_id", "kind", "name", "path", "depth", "created_at")
+_ABOVE = tuple(f"above_{depth}" for depth in range(MAX_DEPTH))
 _TENANT_AND_ROLES = f"""
     SELECT {", ".join(f"tenant.{column}" for column in _TENANT_COLUMNS)}, ARRAY(
         SELECT binding.role FROM tenancy_rolebinding AS binding
           JOIN tenancy_tenant AS place ON place.id = binding.tenant_id
           JOIN tenancy_user AS person ON person.id = %(user_id)s AND person.is_active
-         WHERE place.path = ANY(%(prefixes)s)
+         WHERE place.path IN ({", ".join(f"%({name})s" for name in _ABOVE)})
            AND (binding.expires_at IS NULL OR binding.expires_at > %(at)s)
            AND (binding.user_id = person.id
                 OR binding.group_id IN (SELECT group_id FROM tenancy_user_groups WHERE user_id = person.id)
@@ -52,7 +53,7 @@ _TENANT_AND_ROLES = f"""
       FROM tenancy_tenant AS tenant WHERE tenant.path = %(path)s
 """
 """As the query of `_bindings_in_force`, written by hand: every submit needs it, and composing it costs more than
-running it.
+running it. The number of paths is fixed, since PostgreSQL plans a statement with an array of changing length each time.
 """
 _TOKEN_COLUMNS = _columns(
     ApiToken, "id", "user_id", "name", "prefix", "created_at", "expires_at", "last_used_at", "revoked_at"
@@ -155,8 +156,8 @@ def tenant_by_path(actor: Actor, path: str, permission: Permission = Permission.
     names = path.split("/")
     if not path or len(path) > MAX_PATH_LENGTH or len(names) > MAX_DEPTH or "\x00" in path:
         raise NotFound
-    prefixes = ["/".join(names[:length]) for length in range(1, len(names) + 1)]
-    asked = {"path": path, "prefixes": prefixes, "user_id": actor.user_id, "at": now()}
+    above = ["/".join(names[:length]) for length in range(1, MAX_DEPTH + 1)]  # the last ones are all `path`
+    asked = {"path": path, "user_id": actor.user_id, "at": now(), **dict(zip(_ABOVE, above, strict=True))}
     with connection.cursor() as cursor:
         cursor.execute(_TENANT_AND_ROLES, asked)
         row = cursor.fetchone()

@@ -264,3 +264,13 @@ def test_ten_thousand_jobs_are_stored_in_a_handful_of_statements(actor, django_a
     assert (Job.objects.count(), JobEvent.objects.count()) == (10_000, 10_000)
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def test_the_statements_of_a_submission_are_not_planned_again_each_time(actor):
+    for number in range(20):
+        submit(actor, name=f"train-{number}")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT generic_plans, custom_plans, statement FROM pg_prepared_statements WHERE custom_plans > 4")
+        plans = cursor.fetchall()
+    assert len(plans) > 3
+    assert [statement for reused, planned, statement in plans if not reused and planned > 6] == []
