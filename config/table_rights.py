@@ -68,6 +68,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_reservation": KEPT,
     "federation_reservednode": KEPT,
     "federation_standstill": KEPT,
+    "federation_databasehistory": KEPT,
     "federation_comparedcluster": KEPT,
     "federation_retrybrake": KEPT,
     "federation_preemption": KEPT,

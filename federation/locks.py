@@ -18,7 +18,7 @@ from quotas.locks import lock_pending_below, stop_takers_at
 from tenancy.locks import hold_tree
 from tenancy.models import Tenant
 
-from .models import LIVE_ATTEMPT_STATES, Attempt, Job, PodRun, Progress
+from .models import DISPATCH_IS_OPEN, LIVE_ATTEMPT_STATES, Attempt, Job, PodRun, Progress
 
 CLAIM_SECONDS = 20
 """Longer than a round of calls. A worker that dies delays its attempts by this time; a late worker is fenced."""
@@ -32,12 +32,12 @@ class Claim:
     attempt_ids: tuple[UUID, ...]
 
 
-_UNCLAIMED = """
+_UNCLAIMED = f"""
 SELECT id FROM federation_attempt
  WHERE cluster_id = %(cluster)s
    AND (claim_expires_at IS NULL OR claim_expires_at < now())
    AND state = ANY(%(live)s)
-   AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+   AND {DISPATCH_IS_OPEN}
 """
 _DUE = f"""{_UNCLAIMED}
    AND next_action_at <= now()
@@ -129,12 +129,12 @@ class QueuedJob(NamedTuple):
     """The spec as PostgreSQL formats it: equal for equal specs."""
 
 
-LOCK_QUEUED = """
+LOCK_QUEUED = f"""
 SELECT job.id, job.tenant_id, tenant.path, job.attempts_made, job.spec::text
   FROM federation_job AS job
   JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
  WHERE job.id = ANY(%s) AND job.state = 'queued'
-   AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+   AND {DISPATCH_IS_OPEN}
  ORDER BY job.id
    FOR NO KEY UPDATE OF job SKIP LOCKED
 """
@@ -262,6 +262,15 @@ def rewrite_reservations() -> None:
     """Makes this transaction the only one that makes or changes reservations, or places jobs. Likewise."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [RESERVATIONS_LOCK])
+
+
+STANDSTILL_LOCK = 0x53575948  # "SWYH"
+
+
+def rewrite_standstill() -> None:
+    """Makes this transaction the only one that begins or ends a standstill, or accepts a history. Take it before any row."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [STANDSTILL_LOCK])
 
 
 PRIORITY_CLASSES_LOCK = 0x5357594C  # "SWYL"

@@ -90,6 +90,8 @@ class Watch:
     def rules(self) -> None:
         """Completes a migrated database that contains the rows of every world's beginning."""
         self._session.execute((HERE / "database_rules.sql").read_text(encoding="utf-8"))
+        self._session.execute("SELECT setval('simulation.history', 1)")
+        self._session.execute("INSERT INTO federation_databasehistory (accepted) VALUES (federation_database_history())")
         self._session.execute("SELECT simulation.keep()")
         hidden = self.rows(HIDDEN_CLOCKS)
         if hidden:
@@ -106,6 +108,10 @@ class Watch:
     def put_back(self) -> None:
         """Puts the tables and sequences back to what was kept last. No other session may be in a transaction."""
         self._session.execute("SELECT simulation.put_back()")
+
+    def change_history(self) -> None:
+        """From now on another server has the database, as after recovery to a point in time or a promotion."""
+        self._session.execute("SELECT nextval('simulation.history')")
 
     def is_waiting(self, pid: int) -> bool:
         """Whether the session waits for a lock, and has found no deadlock."""

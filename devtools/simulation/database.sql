@@ -39,6 +39,12 @@ END $$;
 
 CREATE FUNCTION simulation.transaction_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT simulation.now() $$;
 
+-- The server's identity, which precedes PostgreSQL's own: another one after a restore that the gateway has to notice itself.
+CREATE UNLOGGED SEQUENCE simulation.history;
+
+CREATE FUNCTION simulation.pg_control_system() RETURNS TABLE (system_identifier bigint) LANGUAGE sql VOLATILE AS
+$$ SELECT pg_catalog.pg_sequence_last_value('simulation.history'::regclass) $$;
+
 -- Every committed change of a state, in the order of the statements, for the judges.
 CREATE TABLE simulation.changes (
     number bigserial PRIMARY KEY, at timestamptz NOT NULL, what text NOT NULL, id text NOT NULL, before text, after text,

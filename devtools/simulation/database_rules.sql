@@ -133,4 +133,5 @@ BEGIN
     PERFORM setval(oid::regclass, 100000, false) FROM pg_class
      WHERE relnamespace = 'public'::regnamespace AND relkind = 'S';
     PERFORM setval('simulation.changes_number_seq', 1, false);
+    PERFORM setval('simulation.history', 1);
 END $$;

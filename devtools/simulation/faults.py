@@ -96,6 +96,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "programs_report": (0.5, 2.0),
     # calls to clusters
     "release_unheard": (0.1, 0.5),
+    # per restore of the database
+    "unannounced": (0.3, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (

@@ -291,7 +291,7 @@ def promise_26_nothing_is_done_blindly_on_a_restored_database(world: "World") ->
     """
     found = []
     began = {run.job_uid: run.from_us for run in sorted(runs_on(world), key=lambda run: -run.from_us)}
-    for from_us, to_us in _standstills(world, DATABASE_PUT_BACK):
+    for from_us, to_us in [*_standstills(world, DATABASE_PUT_BACK), *_unannounced(world)]:
         for sent in world.history.sent:
             if not from_us < sent.at_us < to_us:
                 continue
@@ -299,6 +299,19 @@ def promise_26_nothing_is_done_blindly_on_a_restored_database(world: "World") ->
                 found.append(f"{sent.what} was sent to {sent.cluster} while dispatch was closed")
             elif began.get(sent.uid, from_us) < from_us:
                 found.append(f"a Job of {sent.cluster} that had run was deleted while dispatch was closed")
+    return found
+
+
+def _unannounced(world: "World") -> list[tuple[int, int]]:
+    """From each restore that the gateway had to notice itself to the end of the standstill that followed, as far as later
+    restores let that be known.
+    """
+    forever = 1 << 62
+    found = []
+    for at_us in world.lost_commits.unannounced:
+        ends = [to_us for _, to_us in _standstills(world) if to_us > at_us]
+        backups = [kept_us for kept_us, _ in world.lost_commits.spans if kept_us >= at_us]
+        found.append((at_us, min([*ends, *backups, forever])))
     return found
 
 

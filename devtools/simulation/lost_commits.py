@@ -1,7 +1,8 @@
 """The gateway's own database is put back to an earlier commit: what was committed since is lost, and clusters go on.
 
 Operators follow docs/howto/restore-the-database.md: they stop every process, begin a standstill, start the processes, and
-open dispatch when every cluster was compared and nothing is left.
+open dispatch when every cluster was compared and nothing is left. Or nobody notices: processes start again on a database with
+another history, and the gateway begins the standstill itself.
 """
 
 from typing import TYPE_CHECKING
@@ -32,6 +33,9 @@ class LostCommits:
         self.spans: list[tuple[int, int]] = []
         """From the backup to the restore: what was committed then is lost."""
 
+        self.unannounced: list[int] = []
+        """When the database was put back and no operator closed dispatch."""
+
     def back_up(self) -> None:
         """Keeps what is committed now."""
         self._world.watch.back_up()
@@ -40,7 +44,9 @@ class LostCommits:
         self._world.tell("database", "is backed up")
 
     def restore(self) -> None:
-        """Kills every process and puts the database back. Operators begin a standstill before anything else runs."""
+        """Kills every process and puts the database back. Operators begin a standstill before anything else runs, or leave it to
+        the gateway.
+        """
         world = self._world
         if not self.is_kept or self.is_closed:
             return
@@ -49,9 +55,17 @@ class LostCommits:
             world.machine.kill(process)
         world.watch.put_back()
         world.steps.note_restore()
-        self.is_closed, self.is_kept = True, False
+        self.is_kept = False
         self.spans.append((self._kept_us, world.scheduler.now_us))
         self._forget()
+        if world.faults.happens("unannounced"):
+            world.tell("database", "has another history, and nobody closes dispatch")
+            world.watch.change_history()
+            self.unannounced.append(world.scheduler.now_us)
+            self._start_all()
+            world.scheduler.after(OPEN_AFTER[0], lambda: world.wish("looks after dispatch", standstills.looking_after()))
+            return
+        self.is_closed = True
         world.wishes.insert(0, Wish("closes dispatch", self._close))
         world.launch("operator")
 
@@ -59,11 +73,15 @@ class LostCommits:
         close_on_request(SYSTEM, {"reason": DATABASE_PUT_BACK})
         world = self._world
         self.is_closed = False
+        self._start_all()
+        delay = world.faults.between(*OPEN_AFTER)
+        world.scheduler.after(delay, lambda: world.wish("opens dispatch", standstills.opening()))
+
+    def _start_all(self) -> None:
+        world = self._world
         for name in [name for name, process in world.processes.items() if process.is_dead]:
             world.launch(name)
         administration.give_up_destroyed(world)
-        delay = world.faults.between(*OPEN_AFTER)
-        world.scheduler.after(delay, lambda: world.wish("opens dispatch", standstills.opening()))
 
     def _forget(self) -> None:
         """What clients were answered since the backup does not bind the gateway; they notice, and ask again."""

@@ -64,6 +64,26 @@ def _gauges(now: Standing) -> Iterator[Metric]:
     yield from _failure_gauges(now)
     yield from _budget_gauges(now)
     yield from _audit_gauges(now)
+    yield from _standstill_gauges(now)
+
+
+def _standstill_gauges(now: Standing) -> Iterator[Metric]:
+    """Whether dispatch is closed, and whether the gateway would notice that it must be."""
+    yield GaugeMetricFamily(
+        "switchyard_dispatch_closed",
+        "1 while nothing is placed or dispatched, because the database was restored or an operator paused it.",
+        value=int(now.is_dispatch_closed),
+    )
+    yield GaugeMetricFamily(
+        "switchyard_dispatch_needs_operator",
+        "1 while only an operator can open dispatch again.",
+        value=int(now.needs_operator),
+    )
+    yield GaugeMetricFamily(
+        "switchyard_database_history_known",
+        "0 if PostgreSQL does not reveal its history: then only operators notice a restore or a failover.",
+        value=int(now.is_history_known),
+    )
 
 
 def _cluster_gauges(now: Standing) -> Iterator[Metric]:

@@ -17,12 +17,25 @@ class StrangersShape(serializers.Serializer[Any]):
     objects = serializers.IntegerField(help_text="Objects that may run and belong to no known attempt.")
 
 
+class LostCommitsShape(serializers.Serializer[Any]):
+    cluster = serializers.CharField()
+    adopted = serializers.IntegerField(help_text="Runs that the database had forgotten and that were adopted.")
+    vanished = serializers.IntegerField(help_text="Objects of live attempts that may have run and are gone.")
+
+
 class StandstillShape(serializers.Serializer[Any]):
     is_closed = serializers.BooleanField(help_text="Whether placement and dispatch are paused.")
     reason = serializers.CharField(allow_null=True)
     began_at = serializers.DateTimeField(allow_null=True)
     uncompared = serializers.ListField(child=serializers.CharField(), help_text="Clusters not compared yet, by name.")
     strangers = StrangersShape(many=True)
+    lost_commits = LostCommitsShape(many=True, help_text="What shows that the database lost commits.")
+    needs_operator = serializers.BooleanField(
+        help_text="Whether only an operator can resume. Otherwise the gateway does when every cluster was compared."
+    )
+    is_history_known = serializers.BooleanField(
+        help_text="Whether PostgreSQL reveals its history, so that the gateway notices restores and failovers itself."
+    )
 
 
 class CloseShape(serializers.Serializer[Any]):
@@ -58,9 +71,14 @@ class Opening(ApiView):
 
 def _json(standing: Standing) -> dict[str, Any]:
     return {
-        "is_closed": standing.began_at is not None,
+        "is_closed": standing.is_closed,
         "reason": standing.reason or None,
         "began_at": standing.began_at,
         "uncompared": list(standing.left.uncompared),
         "strangers": [{"cluster": name, "objects": count} for name, count in standing.left.strangers],
+        "lost_commits": [
+            {"cluster": one.cluster, "adopted": one.adopted, "vanished": one.vanished} for one in standing.left.found
+        ],
+        "needs_operator": standing.needs_operator,
+        "is_history_known": standing.is_history_known,
     }

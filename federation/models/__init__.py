@@ -30,6 +30,8 @@ from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode
 from .runs import EstimateRecord as EstimateRecord
 from .runs import RunGroup as RunGroup
+from .standstill import DISPATCH_IS_OPEN as DISPATCH_IS_OPEN
 from .standstill import ComparedCluster as ComparedCluster
+from .standstill import DatabaseHistory as DatabaseHistory
 from .standstill import Standstill as Standstill
 from .upkeep import ClusterUpkeep as ClusterUpkeep

@@ -1,10 +1,35 @@
-"""Periods in which nothing is placed or dispatched: after a restore, the gateway must first find out what runs."""
+"""Periods in which nothing is placed or dispatched: after a restore, the gateway must first find out what runs.
+
+`DatabaseHistory` shows that there was one: a restored database, or one that another server took over, has another history.
+"""
 
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+
+DISPATCH_IS_OPEN = """NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+   AND NOT EXISTS (SELECT FROM federation_databasehistory WHERE accepted <> federation_database_history())"""
+"""Part of each statement that lets something be placed or started: also before anyone noticed that the history changed."""
+
+
+class DatabaseHistory(models.Model):
+    """The history that the gateway last accepted, in a single row that it writes itself when it first starts.
+
+    A history names the server's data, its timeline, the database and this table (`federation_database_history`), so each
+    restore of a dump, recovery to a point in time, and promotion has another.
+    """
+
+    id = models.PositiveSmallIntegerField(primary_key=True, db_default=1, default=1)
+    accepted = models.TextField()
+    accepted_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="one_history_is_accepted")]
+
+    def __str__(self) -> str:
+        return self.accepted
 
 
 class Standstill(models.Model):
@@ -15,6 +40,14 @@ class Standstill(models.Model):
     id = models.BigAutoField(primary_key=True)
     began_at = models.DateTimeField(db_default=Now())
     reason = models.TextField()
+    needs_operator = models.BooleanField(
+        default=True,
+        db_default=True,
+        help_text="Whether only an operator ends it: an operator began it, or something was found.",
+    )
+    compare_from = models.DateTimeField(
+        db_default=Now(), help_text="Comparisons that began earlier do not count: calls of before may still arrive."
+    )
     ended_at = models.DateTimeField(null=True)
     ended_by = models.TextField(blank=True, help_text="Who resumed dispatch, and their note.")
 
@@ -42,6 +75,15 @@ class ComparedCluster(models.Model):
     compared_at = models.DateTimeField(db_default=Now())
     strangers = models.PositiveIntegerField(
         help_text="The gateway's objects that may run and belong to no known attempt."
+    )
+    adopted = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Attempts that were taken in or caught up, in all comparisons."
+    )
+    vanished = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Objects of live attempts that may have run and are gone."
+    )
+    history = models.TextField(
+        default="", db_default="", blank=True, help_text="The database's history when the cluster was listed."
     )
 
     class Meta:

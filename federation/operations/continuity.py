@@ -20,7 +20,7 @@ from federation.engine.lifecycle import AttemptState
 from federation.engine.stuck import PATIENCE, is_stuck
 from federation.locks import lock_attempts, lock_free_jobs, lock_with_jobs
 from federation.models import Attempt, PodRun
-from federation.queries.standstill import open_standstill
+from federation.queries.standstill import is_dispatch_closed
 from foundation.transactions import retried
 from placement.values.reason_codes import ReasonCode
 
@@ -74,7 +74,7 @@ def _lose(cluster_id: UUID, name: str) -> int:
         here = _in_sight(cluster_id).filter(cluster__silent_since__isnull=False)
         attempts = lock_with_jobs(here.values_list("id", flat=True)).values()
         # A restored database may have forgotten their release: only the comparison with the cluster shows it.
-        waiting = [] if open_standstill() else [one.id for one in attempts if one.state in NEVER_RELEASED]
+        waiting = [] if is_dispatch_closed() else [one.id for one in attempts if one.state in NEVER_RELEASED]
         lost = transitions.lose_sight(
             [one for one in attempts if one.state in MAY_RUN],
             f"Cluster {name} does not answer. The job is held: it may still be running there.",

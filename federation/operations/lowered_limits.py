@@ -23,7 +23,7 @@ from federation.locks import lock_jobs_and_attempts
 from federation.models import Attempt, Job, Preemption
 from federation.models.preemptions import REDUCED
 from federation.queries.lowered_limits import load_beyond
-from federation.queries.standstill import open_standstill
+from federation.queries.standstill import is_dispatch_closed
 from foundation.transactions import retried
 from placement.preemption.surplus import Reduction, reduce
 from placement.values.preemption import Surplus, Victim
@@ -56,7 +56,7 @@ def _apply(decision: Reduction, now: datetime) -> bool:
     victims = {one.run.attempt_id: one for one in decision.victims}
     with transaction.atomic():
         jobs, attempts = lock_jobs_and_attempts([one.run.job_id for one in decision.victims], victims)
-        if open_standstill() or not all(_still_runs(one, jobs, attempts) for one in decision.victims):
+        if is_dispatch_closed() or not all(_still_runs(one, jobs, attempts) for one in decision.victims):
             return False
         quotas.operations.keep_limits_at(*{one.tenant_id for one in decision.limits})
         row = _record(decision)

@@ -27,7 +27,7 @@ from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, Job, RemoteObject
 from federation.queries.attested import Word, word_on_vanished
 from federation.queries.due_clusters import DueCluster
-from federation.queries.standstill import answered_for_at, open_standstill
+from federation.queries.standstill import answered_for_at, circumstances
 from foundation.clock import database_now
 from foundation.host import host
 from foundation.threads import put_session_aside
@@ -39,10 +39,11 @@ from . import transitions
 from .attestation import end_as_lost
 from .endings import end_attempts
 from .evidence import object_of, require_same_cluster
+from .histories import watch_history
 from .observation import Observations, record_observations, what_vanished
 from .restoration import made_at, take_in
 from .rounds import Brought, Rounds
-from .upkeep import ask_for_reconciliation
+from .upkeep import ask_for_reconciliation, postpone_comparison
 
 logger = logging.getLogger(__name__)
 LIST_SECONDS = 60.0
@@ -75,6 +76,7 @@ def reconcile_clusters() -> int:
 
 def compare_clusters(turn: Turn | None = None) -> int:
     """The number of due clusters compared. A cluster that cannot be listed waits for the next time."""
+    watch_history()
     return ROUNDS.go(turn or endless_turn())
 
 
@@ -112,13 +114,17 @@ def _compare(cluster: DueCluster) -> Brought:
             return Brought(0, is_answering=True)
     ours = ClusterUpkeep.objects.filter(cluster_id=cluster_id)
     try:
-        _reconcile(cluster)
+        is_compared = _reconcile(cluster)
     except DriverError as error:
         logger.warning("cluster %s could not be compared: %s", cluster_id, error.reason)
         ours.update(compare_claimed_until=None)
         return Brought(0, is_answering=False)
-    ours.update(compare_claimed_until=None, compared_at=Now())
-    return Brought(1, is_answering=True)
+    if is_compared:
+        ours.update(compare_claimed_until=None, compared_at=Now())
+    else:
+        ours.update(compare_claimed_until=None)
+        postpone_comparison(cluster_id)
+    return Brought(int(is_compared), is_answering=True)
 
 
 def _next_in_seconds() -> float:
@@ -129,19 +135,24 @@ def _next_in_seconds() -> float:
 ROUNDS = Rounds("compare", "reconcile", _due_clusters, _compare, _is_claimed)
 
 
-def _reconcile(cluster: DueCluster) -> None:
-    cluster_id, listed_at = cluster.id, database_now()
+def _reconcile(cluster: DueCluster) -> bool:
+    """Whether the cluster was compared: not while a standstill has to begin or has just begun, nor if one began meanwhile."""
+    cluster_id, listed_at, then = cluster.id, database_now(), circumstances()
+    if then.is_changed or then.is_settling:
+        return False
     driver = clusters.queries.driver_of(cluster_id)
     compared = _compared(cluster_id)
     if cluster.is_slow:
         put_session_aside()
     seen = run(_list(driver, compared.identity), timeout_seconds=LIST_SECONDS)
     rows = _rows(seen)
-    if standstill := open_standstill():
-        inert = take_in(standstill, cluster_id, seen)
+    if not then.is_still(circumstances()):
+        return False
+    if then.standstill_id is not None:
+        inert = take_in(then, cluster_id, seen, len(_gone_in_standstill(compared, driver, seen, listed_at)))
         run(_delete_all(driver, inert), timeout_seconds=LIST_SECONDS)
         record_observations(cluster_id, Observations(jobs=seen))
-        return
+        return not inert or then.needs_operator
     if news := [job for job in seen if _is_news(job, rows)]:
         record_observations(cluster_id, Observations(jobs=news))
     vanished = _notice_vanished(compared, driver, seen, listed_at)
@@ -150,6 +161,17 @@ def _reconcile(cluster: DueCluster) -> None:
     clusters.operations.record_comparison(cluster_id, [*vanished, *unknown])
     run(_delete_all(driver, unwanted), timeout_seconds=LIST_SECONDS)
     _confirm_removed(cluster_id, seen, listed_at)
+    return True
+
+
+def _gone_in_standstill(
+    cluster: "_Compared", driver: ClusterDriver, seen: Sequence[JobSeen], listed_at: datetime
+) -> list[UUID]:
+    """The attempts whose released object is gone, as the cluster confirms: nothing ends for it in a standstill."""
+    uids = {job.uid for job in seen}
+    absent = [row for row in _released(cluster.id, listed_at) if row.uid not in uids]
+    asked = run(_ask(driver, cluster.identity, absent), timeout_seconds=LIST_SECONDS) if absent else []
+    return [row.attempt_id for row, found in asked if found is None]
 
 
 class _Compared(NamedTuple):

@@ -17,7 +17,7 @@ from federation.models import Job, Move
 from federation.queries.moves import can_resume
 from federation.queries.preemption import load_run
 from federation.queries.relocation import Destinations, threatened_runs
-from federation.queries.standstill import open_standstill
+from federation.queries.standstill import is_dispatch_closed
 from foundation.transactions import retried
 from placement.values.decisions import Placement
 from placement.values.preemption import RunningJob
@@ -42,7 +42,7 @@ def relocate_jobs() -> int:
     """The number of jobs whose runs are now being stopped so that they continue elsewhere. Nothing is kept between rounds."""
     share = Fraction(settings.RELOCATION_SHARE)
     found = threatened_runs() if share else None
-    if found is None or open_standstill():
+    if found is None or is_dispatch_closed():
         return 0
     wanted = chosen(found.runs, found.now, found.running, found.leaving, share)
     destinations = Destinations() if wanted else None

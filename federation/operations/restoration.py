@@ -1,10 +1,11 @@
 """After a database was restored, or promoted without its last commits: first find out what runs, then dispatch (ADR
 19).
 
-An operator begins a standstill: nothing is placed, claimed or committed. The gateway lists each cluster and compares
-its objects with the rows. An object that runs and fits a waiting job in every label is adopted as its attempt. An
+An operator or the gateway itself (`histories`) begins a standstill: nothing is placed, claimed or committed. The
+gateway lists each cluster and compares its objects with the rows. An object that runs and fits a waiting job in every label is adopted as its attempt. An
 attempt whose object is further than its row catches up. Suspended unknown objects are removed. Anything else that may
-run is left and counted. An operator opens dispatch again by hand, when nothing is left or with a note on what is.
+run is left and counted. An operator opens dispatch again by hand, when nothing is left or with a note on what is. The
+gateway opens it only if it began the standstill, and nothing shows that commits were lost.
 """
 
 from collections import defaultdict
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 import quotas.operations
@@ -23,10 +25,10 @@ from federation.engine.intake.normal_form import request_of
 from federation.engine.intake.reading import Faults, Fields
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.objects import rendering
-from federation.locks import lock_job, lock_with_jobs
+from federation.locks import lock_job, lock_with_jobs, rewrite_standstill
 from federation.models import Attempt, ComparedCluster, Job, RemoteObject, Standstill
 from federation.queries.snapshot import load_fleet
-from federation.queries.standstill import left_of, open_standstill
+from federation.queries.standstill import Circumstances, circumstances, left_of, open_standstill
 from federation.queries.submissions import field_errors
 from foundation import clock
 from foundation.outbox import announce
@@ -39,6 +41,7 @@ from tenancy.operations import record_audit
 from tenancy.queries import Actor, require_operator
 
 from . import transitions
+from .histories import watch_history
 from .upkeep import ask_for_reconciliation
 
 ALREADY_HELD = "already_held"
@@ -47,22 +50,29 @@ UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
 
 
 def begin_standstill(actor: Actor, reason: str) -> Standstill:
-    """The standstill that begins now, or the open one if there is one."""
+    """The standstill that begins now, or the open one if there is one: then it needs an operator from now on."""
     with transaction.atomic():
+        rewrite_standstill()
         standing = open_standstill()
-        if standing is not None:
+        if standing is not None and standing.needs_operator:
             return standing
-        begun = Standstill.objects.create(reason=reason)
+        if standing is None:
+            standing = Standstill.objects.create(reason=reason)
+            ask_for_reconciliation()
+        else:
+            standing.needs_operator, standing.reason = True, f"{standing.reason}; {reason}"
+            standing.save(update_fields=["needs_operator", "reason"])
         record_audit(actor, "dispatch.close", object_kind="installation", detail={"reason": reason})
-        ask_for_reconciliation()
-    return begun
+    return standing
 
 
 def open_dispatch(actor: Actor, note: str = "") -> None:
     """Ends the standstill. Raises Conflict `standstill` while something is left, unless a note says why it does not
     matter.
     """
+    watch_history()  # a standstill that has to begin must not be missed
     with transaction.atomic():
+        rewrite_standstill()
         standing = open_standstill()
         if standing is None:
             return
@@ -72,8 +82,13 @@ def open_dispatch(actor: Actor, note: str = "") -> None:
             told += [f"{count} objects on {name} run for no known attempt" for name, count in left.strangers]
             raise Conflict(f"Dispatch stays closed: {'; '.join(told)}.", code="standstill")
         by = f"{actor.name}: {note.strip() or 'every cluster was compared, nothing was left'}"
-        Standstill.objects.filter(id=standing.id, ended_at=None).update(ended_at=Now(), ended_by=by)
-        detail = {"note": note, "uncompared": list(left.uncompared), "strangers": dict(left.strangers)}
+        Standstill.objects.filter(id=standing.id).update(ended_at=Now(), ended_by=by, needs_operator=True)
+        detail = {
+            "note": note,
+            "uncompared": list(left.uncompared),
+            "strangers": dict(left.strangers),
+            "found": {one.cluster: {"adopted": one.adopted, "vanished": one.vanished} for one in left.found},
+        }
         record_audit(actor, "dispatch.open", object_kind="installation", detail=detail)
         announce("cycle", "dispatch", "reconcile")
 
@@ -100,37 +115,67 @@ def _text_of(body: object, name: str, default: str | None = None) -> str:
     return text.strip()
 
 
-def take_in(standstill: Standstill, cluster_id: UUID, seen: Sequence[JobSeen]) -> list[JobSeen]:
-    """The cluster's unknown objects that do not run and may be deleted. All others are adopted or counted."""
+def take_in(then: Circumstances, cluster_id: UUID, seen: Sequence[JobSeen], vanished: int = 0) -> list[JobSeen]:
+    """The cluster's unknown objects that do not run and may be deleted. All others are adopted or counted.
+
+    `then`: when the cluster was listed. `vanished`: the number of objects of live attempts that may have run and are gone.
+    """
     by_attempt: dict[UUID | None, list[JobSeen]] = defaultdict(list)
     for job in seen:
         by_attempt[names.id_in(job.labels, names.LABEL_ATTEMPT)].append(job)
     known = {a.id: a for a in Attempt.objects.filter(id__in=[id_ for id_ in by_attempt if id_])}
-    inert, strangers = [], 0
+    inert = list[JobSeen]()
+    counts = {"strangers": 0, "adopted": 0, "vanished": vanished}
     for attempt_id, jobs in by_attempt.items():
         attempt = known.get(attempt_id) if attempt_id else None
-        running = [job for job in jobs if not job.suspended and not job.outcome]
         if attempt is not None and attempt.cluster_id == cluster_id:
             if attempt.state in UNRELEASED and any(not job.suspended for job in jobs):
-                _catch_up(attempt.id, jobs)
+                counts["adopted"] += _catch_up(attempt.id, jobs)
         elif not any(not job.suspended for job in jobs):
             inert += [job for job in jobs if not job.is_terminating]
-        elif attempt is not None or attempt_id is None or not _adopt(cluster_id, attempt_id, jobs):
-            strangers += len(running)
-    ComparedCluster.objects.update_or_create(
-        standstill=standstill, cluster_id=cluster_id, defaults={"compared_at": Now(), "strangers": strangers}
-    )
+        elif attempt is None and attempt_id is not None and _adopt(cluster_id, attempt_id, jobs):
+            counts["adopted"] += 1
+        else:
+            counts["strangers"] += sum(not job.suspended and not job.outcome for job in jobs)
+    _record(then, cluster_id, counts, has_inert=bool(inert))
     return inert
 
 
 @retried
-def _catch_up(attempt_id: UUID, jobs: Sequence[JobSeen]) -> None:
+def _record(then: Circumstances, cluster_id: UUID, counts: Mapping[str, int], *, has_inert: bool) -> None:
+    """Writes the result of the comparison, unless the standstill has ended or the history has changed since the list.
+
+    If the gateway is to end the standstill itself, a cluster with unknown objects counts as compared when they are gone:
+    a late call of a frozen process could still release them.
+    """
+    with transaction.atomic():
+        rewrite_standstill()
+        now = circumstances()
+        if not then.is_still(now):
+            return
+        if any(counts.values()):
+            Standstill.objects.filter(id=now.standstill_id).update(needs_operator=True)
+        history = "" if has_inert and not now.needs_operator else then.history
+        values = {"compared_at": Now(), "history": history, **counts}
+        ComparedCluster.objects.update_or_create(
+            standstill_id=now.standstill_id,
+            cluster_id=cluster_id,
+            create_defaults=values,
+            defaults=values | {"adopted": F("adopted") + counts["adopted"]},
+        )
+
+
+@retried
+def _catch_up(attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
+    """Whether the attempt's release was forgotten, and is recorded again."""
     with transaction.atomic():
         (attempt,) = lock_with_jobs([attempt_id]).values()
         uids = {job.name: job.uid for job in jobs if job.namespace == attempt.namespace}
         objects = list(attempt.remote_objects.all())
         if attempt.state in UNRELEASED and all(one.uid in ("", uids.get(one.name)) for one in objects):
             transitions.catch_up(attempt, {one.id: uids[one.name] for one in objects if one.name in uids})
+            return True
+    return False
 
 
 @retried

@@ -21,6 +21,7 @@ from django.db.models.functions import Now
 from federation.engine.lifecycle import ATTEMPT_MOVES, AttemptState, JobState
 from federation.models import (
     ATTEMPT_LIFECYCLE,
+    DISPATCH_IS_OPEN,
     JOB_LIFECYCLE,
     LIVE_ATTEMPT_STATES,
     Attempt,
@@ -90,10 +91,10 @@ def mark_created(token: int, uids: Mapping[UUID, Mapping[int, str]]) -> None:
     advance(ours, ATTEMPT_LIFECYCLE, AttemptState.CREATED, created_at=Now())
 
 
-_MOVED = """wanted AS MATERIALIZED (SELECT unnest(%(ids)s::uuid[]) AS id), moved AS (
+_MOVED = f"""wanted AS MATERIALIZED (SELECT unnest(%(ids)s::uuid[]) AS id), moved AS (
     UPDATE federation_attempt AS attempt SET state = 'starting', starting_at = now()
      WHERE id IN (SELECT id FROM wanted) AND claim_token = %(token)s AND stop_requested_at IS NULL AND state = 'created'
-       AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+       AND {DISPATCH_IS_OPEN}
 """
 _READY = """
     RETURNING id
@@ -340,9 +341,7 @@ def resume(job: Job, by: str) -> None:
 
 
 def end(ended: Sequence[Ended]) -> None:
-    """Moves each attempt to its terminal state, and its job to the consequence: a terminal state too, or back to the
-    queue.
-    """
+    """Moves each attempt to its terminal state, and its job to the consequence: a terminal state, or back to the queue."""
     _end_attempts(ended)
     concluded = [one for one in ended if one.job.state in JOB_LIFECYCLE.sources(one.consequence.state)]
     _conclude_jobs(concluded)

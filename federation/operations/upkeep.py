@@ -7,14 +7,34 @@ from django.db import connection, transaction
 from foundation.outbox import announce
 
 MAKE_DUE = """
-INSERT INTO federation_clusterupkeep (cluster_id)
-SELECT id FROM clusters_cluster WHERE removed_at IS NULL AND id = ANY(coalesce(%s::uuid[], ARRAY[id])) ORDER BY id
-    ON CONFLICT (cluster_id) DO UPDATE SET compare_due_at = now()
+INSERT INTO federation_clusterupkeep (cluster_id, compare_due_at)
+SELECT id, now() + make_interval(secs => %s)
+  FROM clusters_cluster WHERE removed_at IS NULL AND id = ANY(coalesce(%s::uuid[], ARRAY[id])) ORDER BY id
+    ON CONFLICT (cluster_id) DO UPDATE SET compare_due_at = excluded.compare_due_at
 """
+POSTPONE = """
+UPDATE federation_clusterupkeep
+   SET compare_due_at = greatest(now() + make_interval(secs => %s),
+                                 (SELECT compare_from FROM federation_standstill WHERE ended_at IS NULL))
+ WHERE cluster_id = %s
+"""
+POSTPONED_SECONDS = 2
 
 
 def ask_for_reconciliation(*cluster_ids: UUID) -> None:
     """Requests an immediate comparison of these clusters; of all clusters if none is named."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(MAKE_DUE, [list(cluster_ids) or None])
+        cursor.execute(MAKE_DUE, [0, list(cluster_ids) or None])
         announce("reconcile")
+
+
+def compare_all_in(seconds: float) -> None:
+    """Requests the next comparison of all clusters after this time."""
+    with connection.cursor() as cursor:
+        cursor.execute(MAKE_DUE, [seconds, None])
+
+
+def postpone_comparison(cluster_id: UUID) -> None:
+    """Makes the cluster due again soon, in a standstill as soon as comparisons count."""
+    with connection.cursor() as cursor:
+        cursor.execute(POSTPONE, [POSTPONED_SECONDS, cluster_id])

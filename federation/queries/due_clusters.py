@@ -6,16 +6,16 @@ from uuid import UUID
 from django.db import connection
 
 from clusters.models import Cluster
-from federation.models import LIVE_ATTEMPT_STATES
+from federation.models import DISPATCH_IS_OPEN, LIVE_ATTEMPT_STATES
 
 SILENT = [Cluster.Health.UNREACHABLE, Cluster.Health.AUTH_FAILED]
-_DUE_CLUSTERS = """
+_DUE_CLUSTERS = f"""
 SELECT cluster.id, coalesce(upkeep.slow_dispatch_until > now(), false)
   FROM clusters_cluster AS cluster
   LEFT JOIN federation_clusterupkeep AS upkeep ON upkeep.cluster_id = cluster.id
  WHERE cluster.health <> ALL(%(silent)s)
    AND coalesce(upkeep.rests_until <= now(), true)
-   AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+   AND {DISPATCH_IS_OPEN}
    AND EXISTS (SELECT FROM federation_attempt AS attempt
                 WHERE attempt.cluster_id = cluster.id AND attempt.next_action_at <= now() AND attempt.state = ANY(%(live)s)
                   AND (attempt.claim_expires_at IS NULL OR attempt.claim_expires_at < now()))

@@ -13,6 +13,7 @@ from clusters.models import AvoidedNode, Cluster
 from federation.engine.lifecycle import JobState
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
 from federation.queries.failure_rates import brakes
+from federation.queries.standstill import circumstances
 from foundation import clock
 from foundation.models import OutboxMessage, Routine
 from tenancy.queries import audit_watch
@@ -46,10 +47,15 @@ class Standing:
     audit_hash: str
     audit_checked_age_seconds: float
     audit_has_fault: bool
+    is_dispatch_closed: bool
+    needs_operator: bool
+    """Whether only an operator can open dispatch again."""
+    is_history_known: bool
+    """Whether PostgreSQL reveals its history, by which the gateway notices restores and failovers."""
 
 
 def standing() -> Standing:
-    """Eleven small queries, each over live rows."""
+    """Twelve small queries, each over live rows."""
     at = clock.now()
     queued = Job.objects.filter(state=JobState.QUEUED).values("reason_code").annotate(n=Count("*")).order_by()
     live = (
@@ -62,7 +68,7 @@ def standing() -> Standing:
     seen = Cluster.objects.exclude(last_seen_at=None).values_list("name", "last_seen_at", "reasons")
     finished = Routine.objects.exclude(finished_at=None).values_list("name", "finished_at")
     avoided = AvoidedNode.objects.filter(ended_at=None).values("cluster__name").annotate(n=Count("*")).order_by()
-    watch = audit_watch()
+    watch, now = audit_watch(), circumstances()
     return Standing(
         queued_by_reason={row["reason_code"]: row["n"] for row in queued},
         live_by_cluster_and_state={(row["cluster__name"], row["state"]): row["n"] for row in live},
@@ -80,6 +86,9 @@ def standing() -> Standing:
         audit_hash=bytes(watch.hash).hex(),
         audit_checked_age_seconds=_age(at, watch.checked_at),
         audit_has_fault=bool(watch.fault),
+        is_dispatch_closed=now.standstill_id is not None or now.is_changed,
+        needs_operator=now.needs_operator,
+        is_history_known=now.is_history_known,
     )
 
 

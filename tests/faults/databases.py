@@ -106,14 +106,28 @@ class Databases:
         self.ask("SELECT pg_promote(wait => true)")
         self.set("synchronous_standby_names", "")
 
+    def stop_following(self) -> None:
+        """The replica gets no commit from now on, and clients are told of theirs without it."""
+        assert self.replica is not None, "there is no replica"
+        self.set("synchronous_standby_names", "")
+        with psycopg.connect(self.replica.address, autocommit=True, connect_timeout=5) as replica:
+            replica.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            replica.execute("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + REPLICA_SECONDS
+        while self.ask("SELECT 1 FROM pg_stat_replication"):
+            assert time.monotonic() < deadline, "the replica still follows"
+            time.sleep(0.1)
+
     def snapshot(self) -> Path:
         """A backup of the primary as it is now."""
         folder = self._root / "backup"
         self._copy(self.primary, folder)
         return folder
 
-    def restore(self, backup: Path) -> None:
-        """The primary becomes what it was at the backup, and so does its replica. All connections end."""
+    def restore(self, backup: Path, *, recovers: bool = False) -> None:
+        """The primary becomes what it was at the backup, and so does its replica. All connections end. `recovers`: as recovery to
+        a point in time, which begins a timeline.
+        """
         assert self.replica is not None, "there is no replica"
         stop(self.replica.process, first=signal.SIGKILL)
         self.primary.kill()
@@ -124,8 +138,18 @@ class Databases:
             shutil.chown(self.primary.data, user)
         auto = self.primary.data / "postgresql.auto.conf"
         kept = [line for line in auto.read_text().splitlines(keepends=True) if "synchronous_standby" not in line]
+        if recovers:
+            kept += ["restore_command = 'false'\n", "recovery_target = 'immediate'\n", "recovery_target_action = 'promote'\n"]
+            signal_file = self.primary.data / "recovery.signal"
+            signal_file.touch()
+            if user is not None:
+                shutil.chown(signal_file, user)
         auto.write_text("".join(kept))
         self.primary.start()
+        deadline = time.monotonic() + REPLICA_SECONDS
+        while self.ask("SELECT pg_is_in_recovery()") != [(False,)]:
+            assert time.monotonic() < deadline, "recovery does not end"
+            time.sleep(0.1)
         self.add_replica()
 
     def ask(self, statement: str) -> list[tuple]:

@@ -120,6 +120,31 @@ def test_an_empty_cluster_behind_the_address_of_a_lost_one_ends_no_job(doomed: S
 
 
 @pytest.mark.long
+def test_a_replica_that_lacks_the_last_commits_takes_over_unnoticed_and_nothing_runs_twice(doomed: Stand):
+    """No process is stopped and no operator begins a standstill."""
+    run, east = FaultRun(doomed.gateway), {"clusters": ["east"]}
+    cluster = next(item for item in doomed.gateway.items("/clusters") if item["name"] == "east")
+    doomed.gateway.create(f"/clusters/{cluster['id']}/cordon", {})
+    queued = [run.submit(job(f"started-in-lost-commits-{n}", seconds=90, constraints=east)) for n in range(3)]
+    doomed.databases.stop_following()
+    doomed.gateway.create(f"/clusters/{cluster['id']}/uncordon", {})
+    wait_for(lambda: {run.states()[job_id] for job_id in queued} == {"running"}, "three run that the replica has queued")
+    doomed.databases.promote()
+    wait_for(lambda: doomed.gateway.client.get("/readyz").is_success, "the gateway is back")
+    doomed.gateway.create(f"/clusters/{cluster['id']}/uncordon", {})  # lost too
+    wait_for(lambda: {run.states()[job_id] for job_id in queued} == {"running"}, "what runs was taken in")
+    wait_for(lambda: "not compared yet" not in standing(doomed), "every cluster was compared")
+    assert "east: 3 runs that the database had forgotten were adopted" in standing(doomed)
+    assert "Dispatch is closed" in standing(doomed), "something was lost"
+    doomed.databases.add_replica()
+    doomed.gateway.manage("standstill", "open", "--answer-for", "checked")
+    run.wait_until_all_ended()
+    assert run.false_ends() == []
+    verdict = run.verdict(read_witness({plane.name: plane.layout.audit_log for plane in doomed.planes}))
+    assert (verdict.lost, verdict.ran_twice) == ([], [])
+
+
+@pytest.mark.long
 def test_a_database_put_back_to_an_earlier_state_runs_nothing_twice(doomed: Stand):
     """What was started since is found on its cluster and believed; what the database never heard of is left running."""
     run, later = FaultRun(doomed.gateway), FaultRun(doomed.gateway)

@@ -7,9 +7,11 @@ from uuid import UUID
 from clusters.drivers import NotThere, Refused
 from devtools.simulation.driver import SimulatedClusterDriver
 from devtools.simulation.swarm import only
-from federation.models import ATTEMPT_LIFECYCLE, Attempt
-from federation.operations import calls, dispatch, endings, transitions
+from federation import locks
+from federation.models import ATTEMPT_LIFECYCLE, Attempt, DatabaseHistory
+from federation.operations import calls, dispatch, endings, histories, transitions
 from federation.operations.evidence import Standing, standing_of
+from federation.queries.standstill import circumstances
 
 from . import Change, mutant
 
@@ -176,3 +178,25 @@ def _a_failed_visit_is_not_repeated(change: Change) -> None:
         Attempt.objects.filter(id__in=ids, claim_token=claim.token).update(next_action_at=None, claim_expires_at=None)
 
     change.put(dispatch, "_postpone", postpone)
+
+
+UNNOTICED = {"database_restored": 3, "unannounced": 1.0, "death": 0.001}
+
+
+@mutant(only(UNNOTICED, gangs=0, cancels=0, run_seconds=LONG, chaos_seconds=(100.0, 200.0)))
+def _a_changed_history_goes_unnoticed(change: Change) -> None:
+    """The statement that locks queued jobs does not compare the database's history, so a round after a restore places jobs that
+    already run.
+    """
+    change.cut(locks, "LOCK_QUEUED", "accepted <> federation_database_history()", "false")
+
+
+@mutant(only(UNNOTICED, gangs=0, cancels=0, run_seconds=LONG, chaos_seconds=(100.0, 200.0)))
+def _no_standstill_follows_a_changed_history(change: Change) -> None:
+    """The gateway accepts another history without a standstill, as if it were the first."""
+
+    def accept() -> None:
+        DatabaseHistory.objects.all().delete()
+        DatabaseHistory.objects.create(accepted=circumstances().history)
+
+    change.put(histories, "_accept", accept)

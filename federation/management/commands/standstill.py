@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from federation.operations.restoration import begin_standstill, open_dispatch
-from federation.queries.standstill import left_of, open_standstill
+from federation.queries.standstill import Left, Standing, standing
 from foundation.commands import GatewayCommand
 from foundation.problems import Conflict
 from tenancy.queries import SYSTEM
@@ -35,15 +35,32 @@ class Command(GatewayCommand):
                 open_dispatch(SYSTEM, answer_for)
             except Conflict as conflict:
                 raise CommandError(str(conflict.detail)) from conflict
-        standing = open_standstill()
-        if standing is None:
-            self.stdout.write("Dispatch is open.")
+        self._report(standing())
+
+    def _report(self, now: Standing) -> None:
+        if not now.is_history_known:
+            self.stdout.write(
+                "PostgreSQL does not reveal its history: after a restore or a failover, begin a standstill by hand."
+            )
+        if now.began_at is None:
+            closed = f"Dispatch is closed: {now.reason}. The gateway begins a standstill within seconds."
+            self.stdout.write(closed if now.is_closed else "Dispatch is open.")
             return
-        left = left_of(standing)
-        self.stdout.write(f"Dispatch is closed since {standing.began_at:%Y-%m-%d %H:%M:%S} UTC: {standing.reason}")
-        for name in left.uncompared:
-            self.stdout.write(f"  {name}: not compared yet")
-        for name, count in left.strangers:
-            self.stdout.write(f"  {name}: {count} objects that may run and belong to no known attempt")
-        if left.is_nothing:
+        self.stdout.write(f"Dispatch is closed since {now.began_at:%Y-%m-%d %H:%M:%S} UTC: {now.reason}")
+        for line in _lines(now.left):
+            self.stdout.write(f"  {line}")
+        if not now.needs_operator:
+            self.stdout.write("  The gateway opens dispatch when every cluster was compared and nothing was found.")
+        elif now.left.is_nothing:
             self.stdout.write("  Every cluster was compared and nothing is left: `manage.py standstill open`")
+
+
+def _lines(left: Left) -> list[str]:
+    lines = [f"{name}: not compared yet" for name in left.uncompared]
+    lines += [f"{name}: {count} objects that may run and belong to no known attempt" for name, count in left.strangers]
+    for one in left.found:
+        if one.adopted:
+            lines.append(f"{one.cluster}: {one.adopted} runs that the database had forgotten were adopted")
+        if one.vanished:
+            lines.append(f"{one.cluster}: {one.vanished} objects of live attempts are gone")
+    return lines

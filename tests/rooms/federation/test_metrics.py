@@ -42,7 +42,7 @@ def test_the_standing_of_the_gateway_is_told_in_numbers(client):
 
 
 def test_a_scrape_costs_a_handful_of_queries(client, django_assert_max_num_queries):
-    with django_assert_max_num_queries(11):
+    with django_assert_max_num_queries(12):
         samples(client)
 
 
