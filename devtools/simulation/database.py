@@ -91,7 +91,9 @@ class Watch:
         """Completes a migrated database that contains the rows of every world's beginning."""
         self._session.execute((HERE / "database_rules.sql").read_text(encoding="utf-8"))
         self._session.execute("SELECT setval('simulation.history', 1)")
-        self._session.execute("INSERT INTO federation_databasehistory (accepted) VALUES (federation_database_history())")
+        self._session.execute(
+            "INSERT INTO federation_databasehistory (accepted) VALUES (federation_database_history())"
+        )
         self._session.execute("SELECT simulation.keep()")
         hidden = self.rows(HIDDEN_CLOCKS)
         if hidden:

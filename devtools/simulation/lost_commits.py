@@ -63,7 +63,9 @@ class LostCommits:
             world.watch.change_history()
             self.unannounced.append(world.scheduler.now_us)
             self._start_all()
-            world.scheduler.after(OPEN_AFTER[0], lambda: world.wish("looks after dispatch", standstills.looking_after()))
+            world.scheduler.after(
+                OPEN_AFTER[0], lambda: world.wish("looks after dispatch", standstills.looking_after())
+            )
             return
         self.is_closed = True
         world.wishes.insert(0, Wish("closes dispatch", self._close))

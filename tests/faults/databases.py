@@ -139,7 +139,11 @@ class Databases:
         auto = self.primary.data / "postgresql.auto.conf"
         kept = [line for line in auto.read_text().splitlines(keepends=True) if "synchronous_standby" not in line]
         if recovers:
-            kept += ["restore_command = 'false'\n", "recovery_target = 'immediate'\n", "recovery_target_action = 'promote'\n"]
+            kept += [
+                "restore_command = 'false'\n",
+                "recovery_target = 'immediate'\n",
+                "recovery_target_action = 'promote'\n",
+            ]
             signal_file = self.primary.data / "recovery.signal"
             signal_file.touch()
             if user is not None:

@@ -87,9 +87,7 @@ def test_of_commits_that_race_a_lossy_failover_those_on_the_new_server_are_refus
         while not done.is_set():
             try:
                 session = session or psycopg.connect(pair.owner_url, autocommit=True, connect_timeout=2)
-                count = session.execute(
-                    f"INSERT INTO started SELECT %s WHERE {DISPATCH_IS_OPEN}", [number]
-                ).rowcount
+                count = session.execute(f"INSERT INTO started SELECT %s WHERE {DISPATCH_IS_OPEN}", [number]).rowcount
                 line = session.execute("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)").fetchone()
                 outcomes.append((str(line[0]) if line else "", count))
             except psycopg.Error:

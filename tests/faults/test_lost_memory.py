@@ -128,7 +128,9 @@ def test_a_replica_that_lacks_the_last_commits_takes_over_unnoticed_and_nothing_
     queued = [run.submit(job(f"started-in-lost-commits-{n}", seconds=90, constraints=east)) for n in range(3)]
     doomed.databases.stop_following()
     doomed.gateway.create(f"/clusters/{cluster['id']}/uncordon", {})
-    wait_for(lambda: {run.states()[job_id] for job_id in queued} == {"running"}, "three run that the replica has queued")
+    wait_for(
+        lambda: {run.states()[job_id] for job_id in queued} == {"running"}, "three run that the replica has queued"
+    )
     doomed.databases.promote()
     wait_for(lambda: doomed.gateway.client.get("/readyz").is_success, "the gateway is back")
     doomed.gateway.create(f"/clusters/{cluster['id']}/uncordon", {})  # lost too

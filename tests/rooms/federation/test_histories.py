@@ -114,7 +114,9 @@ def test_a_standstill_begins_without_a_hand_and_ends_without_one_where_nothing_w
     assert acts[0].detail["before"] == EARLIER
 
 
-def test_where_a_run_was_forgotten_the_standstill_waits_for_an_operator_who_sees_why(cluster, submitter, client, capsys):
+def test_where_a_run_was_forgotten_the_standstill_waits_for_an_operator_who_sees_why(
+    cluster, submitter, client, capsys
+):
     released(submitter, jobs=2, gpus=1)
     ran = uids(cluster)
     forget_attempts()
@@ -197,7 +199,9 @@ def test_one_silent_cluster_keeps_it_closed_until_it_is_compared_or_an_operator_
     assert standstill().ended_by == histories.NOTHING_FOUND
 
 
-def test_a_standstill_that_an_operator_began_needs_one_and_counts_no_comparison_of_before_the_change(cluster, submitter):
+def test_a_standstill_that_an_operator_began_needs_one_and_counts_no_comparison_of_before_the_change(
+    cluster, submitter
+):
     begin_standstill(SYSTEM, "restored by hand")
     reconcile_clusters()
     ComparedCluster.objects.update(history=EARLIER)  # as the server of before wrote it
@@ -304,7 +308,9 @@ def test_a_server_that_reveals_nothing_stops_nothing_and_is_reported(client, clu
     refusing = "LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'feature_not_supported'; END $$"
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("CREATE SCHEMA managed")
-        cursor.execute(f"CREATE FUNCTION managed.pg_control_system() RETURNS TABLE (system_identifier bigint) {refusing}")
+        cursor.execute(
+            f"CREATE FUNCTION managed.pg_control_system() RETURNS TABLE (system_identifier bigint) {refusing}"
+        )
         cursor.execute(f"CREATE FUNCTION managed.pg_current_wal_lsn() RETURNS pg_lsn {refusing}")
         cursor.execute("SET LOCAL search_path = managed, public, pg_catalog")
         watch_history()
@@ -335,31 +341,46 @@ ATTACKS = {
         "UPDATE federation_databasehistory SET accepted = federation_database_history()",
         "another_history_is_accepted_in_a_standstill",
     ),
-    "judge replaced": ("CREATE OR REPLACE FUNCTION federation_database_history() RETURNS text LANGUAGE sql AS 'SELECT 1'", ""),
+    "judge replaced": (
+        "CREATE OR REPLACE FUNCTION federation_database_history() RETURNS text LANGUAGE sql AS 'SELECT 1'",
+        "",
+    ),
     "no more operator": (
         "INSERT INTO federation_standstill (reason, ended_by) VALUES ('x', ''); UPDATE federation_standstill SET needs_operator = false",
         "a_standstill_needs_its_operator_to_the_end",
     ),
     "ended before anything was compared": (
-        "INSERT INTO federation_standstill (reason, ended_by, needs_operator) VALUES ('x', '', false);"
-        " UPDATE federation_standstill SET ended_at = now(), ended_by = 'me'",
+        (
+            "INSERT INTO federation_standstill (reason, ended_by, needs_operator) VALUES ('x', '', false);"
+            " UPDATE federation_standstill SET ended_at = now(), ended_by = 'me'"
+        ),
         "a_standstill_ends_itself_when_nothing_was_found",
     ),
     "ended with a comparison of another history": (
-        "INSERT INTO federation_standstill (reason, ended_by, needs_operator) VALUES ('x', '', false);"
-        " INSERT INTO federation_comparedcluster (standstill_id, cluster_id, strangers, history)"
-        " SELECT s.id, c.id, 0, 'mine' FROM federation_standstill s, clusters_cluster c;"
-        " UPDATE federation_standstill SET ended_at = now(), ended_by = 'me'",
+        (
+            "INSERT INTO federation_standstill (reason, ended_by, needs_operator) VALUES ('x', '', false);"
+            " INSERT INTO federation_comparedcluster (standstill_id, cluster_id, strangers, history)"
+            " SELECT s.id, c.id, 0, 'mine' FROM federation_standstill s, clusters_cluster c;"
+            " UPDATE federation_standstill SET ended_at = now(), ended_by = 'me'"
+        ),
         "a_standstill_ends_itself_when_nothing_was_found",
     ),
     "ended with something found": (
-        "INSERT INTO federation_standstill (reason, ended_by, needs_operator) VALUES ('x', '', false);"
-        " INSERT INTO federation_comparedcluster (standstill_id, cluster_id, strangers, adopted, history)"
-        " SELECT s.id, c.id, 0, 1, federation_database_history() FROM federation_standstill s, clusters_cluster c;"
-        " UPDATE federation_standstill SET ended_at = now(), ended_by = 'me'",
+        (
+            "INSERT INTO federation_standstill (reason, ended_by, needs_operator) VALUES ('x', '', false);"
+            " INSERT INTO federation_comparedcluster (standstill_id, cluster_id, strangers, adopted, history)"
+            " SELECT s.id, c.id, 0, 1, federation_database_history() FROM federation_standstill s, clusters_cluster c;"
+            " UPDATE federation_standstill SET ended_at = now(), ended_by = 'me'"
+        ),
         "a_standstill_ends_itself_when_nothing_was_found",
     ),
 }
+
+
+def attack(statements):
+    with transaction.atomic(), connection.cursor() as cursor:
+        for statement in statements.split(";"):
+            cursor.execute(statement)
 
 
 @pytest.mark.django_db(transaction=False)
@@ -371,9 +392,8 @@ def test_the_database_refuses_the_processes_role(cluster):
         cursor.execute(f"SET LOCAL ROLE {ROLE}")
     assert circumstances().is_history_known, "the processes' role may ask for it"
     for name, (statements, constraint) in ATTACKS.items():
-        with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
-            for statement in statements.split(";"):
-                cursor.execute(statement)
+        with pytest.raises(DatabaseError) as refused:
+            attack(statements)
         assert constraint_of(refused.value) == constraint, name
     with connection.cursor() as cursor:
         cursor.execute("RESET ROLE")
