@@ -1,7 +1,7 @@
 """The gateway's own database is put back to an earlier commit: what was committed since is lost, and clusters go on.
 
 Operators follow docs/howto/restore-the-database.md: they stop every process, begin a standstill, start the processes, and
-open dispatch when every cluster was compared and nothing is left. Or nobody notices: processes start again on a database with
+open dispatch when every cluster was compared and nothing is left. Or no operator notices: processes start again on a database with
 another history, and the gateway begins the standstill itself.
 """
 
@@ -59,7 +59,7 @@ class LostCommits:
         self.spans.append((self._kept_us, world.scheduler.now_us))
         self._forget()
         if world.faults.happens("unannounced"):
-            world.tell("database", "has another history, and nobody closes dispatch")
+            world.tell("database", "has another history, and no operator closes dispatch")
             world.watch.change_history()
             self.unannounced.append(world.scheduler.now_us)
             self._start_all()

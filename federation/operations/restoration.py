@@ -151,7 +151,7 @@ def _record(then: Circumstances, cluster_id: UUID, counts: Mapping[str, int], *,
     with transaction.atomic():
         rewrite_standstill()
         now = circumstances()
-        if not then.is_still(now):
+        if now.standstill_id is None or not then.is_still(now):
             return
         if any(counts.values()):
             Standstill.objects.filter(id=now.standstill_id).update(needs_operator=True)
