@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 OPEN_AFTER = (15.0, 90.0)
 """Operators first try to open dispatch after this many seconds."""
+START_AFTER = (0.5, 10.0)
+"""Processes start again after this time if no operator closes dispatch first."""
 
 
 class LostCommits:
@@ -62,7 +64,7 @@ class LostCommits:
             world.tell("database", "has another history, and no operator closes dispatch")
             world.watch.change_history()
             self.unannounced.append(world.scheduler.now_us)
-            self._start_all()
+            world.scheduler.after(world.faults.between(*START_AFTER), self._start_all)
             world.scheduler.after(
                 OPEN_AFTER[0], lambda: world.wish("looks after dispatch", standstills.looking_after())
             )
