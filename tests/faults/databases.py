@@ -154,6 +154,8 @@ class Databases:
         while self.ask("SELECT pg_is_in_recovery()") != [(False,)]:
             assert time.monotonic() < deadline, "recovery does not end"
             time.sleep(0.1)
+        for setting in ("restore_command", "recovery_target", "recovery_target_action"):
+            self.ask(f"ALTER SYSTEM RESET {setting}")  # a replica would inherit them, and promote itself
         self.add_replica()
 
     def ask(self, statement: str) -> list[tuple]:
