@@ -11,12 +11,14 @@ from federation import locks
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, DatabaseHistory
 from federation.operations import calls, dispatch, endings, histories, transitions
 from federation.operations.evidence import Standing, standing_of
+from federation.queries import due_clusters
 from federation.queries.standstill import circumstances
 
 from . import Change, mutant
 
 TAKEN = {"name_taken": 0.3, "reply_lost": 0.1}
 LONG = (900,)
+WHILE_RESTORED = (150,)
 
 
 def _cut_commitments(change: Change, part: str, instead: str = "") -> None:
@@ -183,15 +185,24 @@ def _a_failed_visit_is_not_repeated(change: Change) -> None:
 UNNOTICED = {"database_restored": 3, "unannounced": 1.0, "death": 0.001}
 
 
-@mutant(only(UNNOTICED, gangs=0, cancels=0, run_seconds=LONG, chaos_seconds=(100.0, 200.0)))
+@mutant(only(UNNOTICED, gangs=0, cancels=0, run_seconds=WHILE_RESTORED, chaos_seconds=(100.0, 200.0)))
 def _a_changed_history_goes_unnoticed(change: Change) -> None:
-    """The statement that locks queued jobs does not compare the database's history, so a round after a restore places jobs that
-    already run.
+    """No statement that places or starts something compares the database's history, so until the standstill begins, jobs are
+    placed that already run.
     """
-    change.cut(locks, "LOCK_QUEUED", "accepted <> federation_database_history()", "false")
+    for module, what in (
+        (due_clusters, "_DUE_CLUSTERS"),
+        (locks, "LOCK_QUEUED"),
+        (locks, "CLAIM_DUE"),
+        (locks, "CLAIM_PROBES"),
+        (locks, "CLAIM_LEFT_WAITING"),
+        (transitions, "COMMIT_TO_START"),
+        (transitions, "COMMIT_BESIDE_WINDOWS"),
+    ):
+        change.cut(module, what, "accepted <> federation_database_history()", "false")
 
 
-@mutant(only(UNNOTICED, gangs=0, cancels=0, run_seconds=LONG, chaos_seconds=(100.0, 200.0)))
+@mutant(only(UNNOTICED, gangs=0, cancels=0, run_seconds=WHILE_RESTORED, chaos_seconds=(100.0, 200.0)))
 def _no_standstill_follows_a_changed_history(change: Change) -> None:
     """The gateway accepts another history without a standstill, as if it were the first."""
 

@@ -69,10 +69,11 @@ def test_a_list_that_comes_during_a_comparison_has_the_cluster_compared_once_mor
     reconcile = reconciliation._reconcile
 
     def listed_anew_meanwhile(cluster):
-        reconcile(cluster)
+        is_compared = reconcile(cluster)
         if not listed:
             operations.ask_for_reconciliation(cluster.id)
         listed.append(cluster.id)
+        return is_compared
 
     monkeypatch.setattr(reconciliation, "_reconcile", listed_anew_meanwhile)
     operations.ask_for_reconciliation(fleet[0].id)
@@ -88,7 +89,7 @@ def test_clusters_are_compared_while_others_hang(fleet, monkeypatch):
     def compare(cluster):
         if cluster.id in hanging:
             released.wait(30)
-        reconcile(cluster)
+        return reconcile(cluster)
 
     monkeypatch.setattr(reconciliation, "_reconcile", compare)
     try:
