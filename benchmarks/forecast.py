@@ -1,17 +1,18 @@
-"""How well spending is forecast: `python -m benchmarks.forecast --trace FILE`.
+"""How well spending is forecast: `python -m benchmarks.forecast --trace FILE...`.
 
 The jobs of a public trace become GPU-hours by day, at a price of 1 an hour. From every past day with enough history the product's
 engine forecasts the days that follow, as the page of a budget does, and is compared with the seasonal naive forecast (the same
-weekday of last week) and, if the package `statsforecast` is installed, with AutoETS. The row "as the gateway chooses" picks a
-method at each day by the days before it only.
+weekday of last week) and, with `--auto-ets`, with AutoETS. The row "as the gateway chooses" picks a method at each day by the
+days before it only. `--hold-out` picks the rule itself on other traces and earlier days than those it is judged on.
 """
 
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zstandard
@@ -20,11 +21,15 @@ from billing.engine.backtest import BEFORE, MOST_ORIGINS, NAIVE, WEEK, back_test
 from simulator.traces import read_trace
 from simulator.values import ReplayError
 
+from . import forecast_holdout
 from .report import conditions, last_line, table
 
 A_DAY = 86_400.0
 HORIZONS = (1, 7, 14, 28)
 SHORTEST = 28
+HOW_TO_GET_AUTO_ETS = """AutoETS is in the package statsforecast, which the product does not use. Put it into its own environment:
+    python3 -m venv /tmp/auto-ets && /tmp/auto-ets/bin/pip install statsforecast zstandard
+    PYTHONPATH=. /tmp/auto-ets/bin/python -m benchmarks.forecast --auto-ets --trace FILE"""
 
 
 def daily_hours(path: Path) -> list[float]:
@@ -46,22 +51,30 @@ def daily_hours(path: Path) -> list[float]:
     return days
 
 
-def auto_ets(history: Sequence[float], horizon: int) -> tuple[float, float] | None:
-    """The mean absolute error of AutoETS and its part of the amounts, from the same days; None if it is not installed."""
+def auto_ets(history: Sequence[float], last: int) -> dict[int, Any]:
+    """What AutoETS expects of the days after each day that the product could forecast from, up to `last` days ahead."""
     try:
         models = import_module("statsforecast.models")  # not a dependency of the product
     except ImportError:
-        return None
+        sys.exit(HOW_TO_GET_AUTO_ETS)
+    known = np.asarray(history, dtype=np.float64)
+    return {
+        origin: models.AutoETS(season_length=WEEK).forecast(known[:origin], last)["mean"]
+        for origin in range(BEFORE, len(known))
+    }
+
+
+def _error_of(expected: Mapping[int, Any], history: Sequence[float], horizon: int) -> tuple[float, float]:
+    """Its mean absolute error from the same days as the product's test, and its part of the amounts."""
     known = np.asarray(history)
     missed, came = [], []
     for origin in range(max(BEFORE, len(known) - horizon - MOST_ORIGINS + 1), len(known) - horizon + 1):
-        expected = models.AutoETS(season_length=WEEK).forecast(known[:origin], horizon)["mean"].sum()
         came.append(abs(known[origin : origin + horizon].sum()))
-        missed.append(abs(known[origin : origin + horizon].sum() - expected))
+        missed.append(abs(known[origin : origin + horizon].sum() - expected[origin][:horizon].sum()))
     return float(np.mean(missed)), float(np.sum(missed) / np.sum(came))
 
 
-def rows_of(history: Sequence[float], horizon: int) -> list[dict[str, object]]:
+def rows_of(history: Sequence[float], horizon: int, expected: Mapping[int, Any] | None) -> list[dict[str, object]]:
     """The errors of all methods over this number of days."""
     tested = back_test(history, horizon)
     naive = next(score.error for score in tested.scores if score.method == NAIVE)
@@ -72,9 +85,8 @@ def rows_of(history: Sequence[float], horizon: int) -> list[dict[str, object]]:
     if tested.as_chosen_then is not None and tested.naive_then is not None:
         found.append(_row("last week, on the days of the next row", tested.naive_then, None, tested.naive_then))
         found.append(_row("as the gateway chooses", tested.as_chosen_then, None, tested.naive_then))
-    other = auto_ets(history, horizon)
-    if other is not None:
-        found.append(_row("AutoETS", other[0], other[1], naive))
+    if expected is not None:
+        found.append(_row("AutoETS", *_error_of(expected, history, tested.horizon), naive))
     return found
 
 
@@ -91,24 +103,47 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.forecast", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--trace", required=True, type=Path, help="a CSV of jobs, as it is or compressed with zstd")
+    parser.add_argument(
+        "--trace", required=True, type=Path, nargs="+", help="CSV of jobs, as it is or compressed with zstd"
+    )
     parser.add_argument("--horizon", type=int, choices=range(1, 29), metavar="1..28", help="only this number of days")
+    parser.add_argument("--auto-ets", action="store_true", help="compare with AutoETS of the package statsforecast")
+    parser.add_argument("--hold-out", action="store_true", help="pick the rule on other traces and earlier days")
     options = parser.parse_args(arguments)
-    try:
-        history = daily_hours(options.trace)
-    except (OSError, UnicodeDecodeError, zstandard.ZstdError, ReplayError) as error:
-        sys.exit(f"{options.trace} cannot be read: {error}")
-    if len(history) < SHORTEST:
-        sys.exit(f"{options.trace} has {len(history)} days; {SHORTEST} are needed")
-    conditions(trace=options.trace.name, days=len(history), gpu_hours=f"{sum(history):,.0f}")
+    horizons = [options.horizon] if options.horizon else list(HORIZONS)
+    histories = {path.name: _history(path) for path in options.trace}
+    hours = {name: f"{len(days)} days, {sum(days):,.0f} GPU-hours" for name, days in histories.items()}
+    conditions(**hours)
+    expected = {name: auto_ets(days, max(horizons)) if options.auto_ets else None for name, days in histories.items()}
     figures: dict[str, float] = {}
-    for horizon in [options.horizon] if options.horizon else HORIZONS:
-        tested = back_test(history, horizon)
-        print(f"\n{tested.horizon} days ahead, from {tested.origins} days")
-        table(rows_of(history, horizon))
-        if tested.as_chosen_then is not None and tested.naive_then:
-            figures[f"to_last_week_{horizon}"] = tested.as_chosen_then / tested.naive_then
+    for name, days in histories.items():
+        for horizon in horizons:
+            tested = back_test(days, horizon)
+            print(f"\n{name}: {tested.horizon} days ahead, from {tested.origins} days")
+            table(rows_of(days, horizon, expected[name]))
+            if tested.as_chosen_then is not None and tested.naive_then:
+                figures[f"{name}_to_last_week_{horizon}"] = tested.as_chosen_then / tested.naive_then
+    if options.hold_out:
+        trials = [
+            forecast_holdout.trial_of(name, days, horizon, expected[name])
+            for name, days in histories.items()
+            for horizon in horizons
+        ]
+        rows, held_out = forecast_holdout.rows_of([one for one in trials if one is not None])
+        print("\nheld out: errors in proportion to last week repeated, on the second half of the days")
+        table(rows)
+        figures |= held_out
     last_line(figures)
+
+
+def _history(path: Path) -> list[float]:
+    try:
+        history = daily_hours(path)
+    except (OSError, UnicodeDecodeError, zstandard.ZstdError, ReplayError) as error:
+        sys.exit(f"{path} cannot be read: {error}")
+    if len(history) < SHORTEST:
+        sys.exit(f"{path} has {len(history)} days; {SHORTEST} are needed")
+    return history
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db.backends.utils import CursorWrapper
 
 Proof: TypeAlias = tuple[str, str]
 """A sentence, and the query whose rows fill it."""
@@ -15,21 +16,39 @@ MOST_FINDINGS = 1000
 """Per proof: more findings add no information."""
 
 
-def findings(proofs: Sequence[Proof], given: Mapping[str, Any] | None = None) -> list[str]:
-    """The findings, as sentences, in the order of the proofs. Queries write their parameters as %(name)s."""
-    found: list[str] = []
-    for sentence, query in proofs:
+def findings(proofs: Sequence[Proof], given: Mapping[str, Any] | None = None, *, together: bool = False) -> list[str]:
+    """The findings, as sentences, in the order of the proofs. Queries write their parameters as %(name)s.
+
+    `together`: in one transaction, for proofs that take milliseconds. Long ones do not keep their tables locked for each other.
+    """
+    if together:
         try:
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SET LOCAL statement_timeout = 0")
-                cursor.execute(_as_text(query), {**(given or {}), "most_findings": MOST_FINDINGS})
-                found += [sentence.format(*row) for (row,) in cursor.fetchall()]
+                return [found for proof in proofs for found in _found(cursor, proof, given)]
         except OperationalError:
-            raise  # the database is gone or busy, which is no error in its rows
-        except DatabaseError as error:
-            first = (str(error).splitlines() or [""])[0]
-            found.append(f'could not check whether "{sentence}": a row makes the query fail ({first})')
-    return found
+            raise
+        except DatabaseError:
+            pass  # one of them fails on a row: apart, the others still run
+    return [found for proof in proofs for found in _apart(proof, given)]
+
+
+def _apart(proof: Proof, given: Mapping[str, Any] | None) -> list[str]:
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL statement_timeout = 0")
+            return _found(cursor, proof, given)
+    except OperationalError:
+        raise  # the database is gone or busy, which is no error in its rows
+    except DatabaseError as error:
+        first = (str(error).splitlines() or [""])[0]
+        return [f'could not check whether "{proof[0]}": a row makes the query fail ({first})']
+
+
+def _found(cursor: CursorWrapper, proof: Proof, given: Mapping[str, Any] | None) -> list[str]:
+    sentence, query = proof
+    cursor.execute(_as_text(query), {**(given or {}), "most_findings": MOST_FINDINGS})
+    return [sentence.format(*row) for (row,) in cursor.fetchall()]
 
 
 def _as_text(query: str) -> str:

@@ -1,4 +1,4 @@
-"""Unusual spending over HTTP: days that stand out, the jobs behind one, and what people decide about it."""
+"""Unusual spending over HTTP: days that stand out, the clusters and jobs behind one, and what people decide about it."""
 
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from billing.models import SpendAnomaly
 from billing.models.periods import REASON_LENGTH
 from billing.operations.anomalies import decide_anomaly
-from billing.queries.anomalies import anomaly_by_id, jobs_behind, visible_anomalies
+from billing.queries.anomalies import anomaly_by_id, clusters_behind, jobs_behind, visible_anomalies
 from foundation.plain_json import instant
 from foundation.problems import Invalid
 from foundation.schema import page_shape
@@ -27,11 +27,13 @@ STATE = OpenApiParameter("state", str, enum=STATES, description="Only anomalies 
 
 
 class AnomalyListed(serializers.Serializer[Any]):
-    """A day on which a tenant spent unusually much on a flavor of a cluster."""
+    """A day on which a tenant spent unusually much on a flavor."""
 
     id = serializers.UUIDField()
-    tenant = serializers.CharField(help_text="The path that it had on that day.")
-    cluster = serializers.CharField()
+    tenant = serializers.CharField(help_text="The path that it had when the day was found.")
+    cluster = serializers.CharField(
+        allow_null=True, help_text="Null: all clusters together. Findings of earlier versions name a single cluster."
+    )
     flavor = serializers.CharField()
     day = serializers.DateField()
     currency = serializers.CharField()
@@ -45,18 +47,28 @@ class AnomalyListed(serializers.Serializer[Any]):
     found_at = Instant()
 
 
+class ClusterBehindShown(serializers.Serializer[Any]):
+    """What a cluster cost on that day and on the same weekday of the week before."""
+
+    cluster = serializers.CharField()
+    cost = serializers.CharField()
+    week_before = serializers.CharField()
+
+
 class JobBehindShown(serializers.Serializer[Any]):
-    """A job of that day there, with what it cost before corrections."""
+    """A job of that day on one cluster, with what it cost there before corrections."""
 
     job = serializers.UUIDField()
     name = serializers.CharField()
     user = serializers.CharField()
+    cluster = serializers.CharField()
     cost = serializers.CharField()
 
 
 class AnomalyShown(AnomalyListed):
-    """An anomaly with the most expensive jobs behind it."""
+    """An anomaly with the clusters and the most expensive jobs behind it."""
 
+    clusters = ClusterBehindShown(many=True)
     jobs = JobBehindShown(many=True)
 
 
@@ -90,7 +102,7 @@ class AnomalyView(ApiView):
 
     @extend_schema(operation_id="anomalies_read", responses=AnomalyShown)
     def get(self, request: Request, anomaly_id: UUID) -> Response:
-        """Returns an anomaly with the jobs behind it."""
+        """Returns an anomaly with the clusters and jobs behind it."""
         return Response(show_anomaly(anomaly_by_id(self.actor, anomaly_id)))
 
 
@@ -109,7 +121,7 @@ def show_listed(row: SpendAnomaly) -> dict[str, Any]:
     return {
         "id": str(row.id),
         "tenant": row.tenant_path,
-        "cluster": row.cluster.name,
+        "cluster": None if row.cluster is None else row.cluster.name,
         "flavor": row.flavor,
         "day": f"{row.day}",
         "currency": row.currency,
@@ -123,9 +135,20 @@ def show_listed(row: SpendAnomaly) -> dict[str, Any]:
 
 
 def show_anomaly(row: SpendAnomaly) -> dict[str, Any]:
-    """An anomaly with its jobs."""
+    """An anomaly with its clusters and jobs."""
+    clusters = clusters_behind(row)
     jobs = [
-        {"job": str(one.workload_id), "name": one.name, "user": one.user, "cost": decimal_text(one.cost)}
-        for one in jobs_behind(row)
+        {
+            "job": str(one.workload_id),
+            "name": one.name,
+            "user": one.user,
+            "cluster": one.cluster,
+            "cost": decimal_text(one.cost),
+        }
+        for one in jobs_behind(row, clusters)
     ]
-    return {**show_listed(row), "jobs": jobs}
+    places = [
+        {"cluster": one.name, "cost": decimal_text(one.cost), "week_before": decimal_text(one.week_before)}
+        for one in clusters
+    ]
+    return {**show_listed(row), "clusters": places, "jobs": jobs}

@@ -1,17 +1,22 @@
 """Forecasts over HTTP: what a month or a budget's period is expected to cost, and how well that was expected before."""
 
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.engine.backtest import BackTest
-from billing.engine.forecast import LEAST_DAYS, Forecast, Parts
+from billing.engine.forecast import LEAST_DAYS, Forecast, Parts, course
 from billing.queries.budgets import budget_by_id
 from billing.queries.forecasts import budget_forecast, tenant_forecast
 from foundation.plain_json import instant
@@ -20,7 +25,10 @@ from foundation.shapes import Instant
 from tenancy.api.views import ApiView
 
 from .budgets import decimal_text
+from .spreadsheet import CSVRenderer, inert
 
+FORMATS = ("json", "csv")
+COLUMNS = ("day", "total", "low", "high", "running", "expected", "unit")
 TENANT = OpenApiParameter("tenant", str, required=True, description="Path, such as acme/research.")
 
 
@@ -104,43 +112,95 @@ class BudgetForecastShown(OutlookShown):
 class ForecastView(ApiView):
     """`/forecast`."""
 
-    filters = ("tenant",)
+    filters = ("tenant", "format")
+    renderer_classes = [JSONRenderer, CSVRenderer]
 
-    @extend_schema(operation_id="forecast_read", parameters=[TENANT], responses=ForecastShown)
+    @extend_schema(
+        operation_id="forecast_read",
+        parameters=[TENANT],
+        responses={(200, "application/json"): ForecastShown, (200, "text/csv"): OpenApiTypes.STR},
+    )
     def get(self, request: Request) -> Response:
-        """Returns what a tenant and all below it are expected to cost in the current month."""
+        """Returns what a tenant and all below it are expected to cost in the current month.
+
+        `format=csv` has a row for each day of the month, past ones too.
+        """
+        wanted = wanted_format(request, self.query)
         path = self.query.get("tenant", "")
         if not path:
             raise Invalid.field("tenant", "required", "name a tenant such as acme/research")
         found = tenant_forecast(self.actor, path)
-        return Response(
-            {
-                "tenant": found.path,
-                **show_outlook(found.outlook, found.currency, found.span, found.at),
-                "members": [{"tenant": name, **_parts(parts)} for name, parts in found.outlook.members.items()],
-            }
-        )
+        name = f"{found.path.replace('/', '-')}-{found.span[0]:%Y-%m}"
+        if wanted == "csv":
+            return respond(request, days_csv(found.outlook, found.past, found.currency), name)
+        shown = {
+            "tenant": found.path,
+            **show_outlook(found.outlook, found.currency, found.span, found.at),
+            "members": [{"tenant": name, **_parts(parts)} for name, parts in found.outlook.members.items()],
+        }
+        return respond(request, shown, name)
 
 
 class BudgetForecastView(ApiView):
     """`/budgets/{id}/forecast`."""
 
-    @extend_schema(operation_id="budgets_forecast", responses=BudgetForecastShown)
+    filters = ("format",)
+    renderer_classes = [JSONRenderer, CSVRenderer]
+
+    @extend_schema(
+        operation_id="budgets_forecast",
+        responses={(200, "application/json"): BudgetForecastShown, (200, "text/csv"): OpenApiTypes.STR},
+    )
     def get(self, request: Request, budget_id: UUID) -> Response:
-        """Returns what the current period of a budget is expected to reach."""
+        """Returns what the current period of a budget is expected to reach.
+
+        `format=csv` has a row for each day of the period, past ones too.
+        """
+        wanted = wanted_format(request, self.query)
         found = budget_forecast(budget_by_id(self.actor, budget_id))
         if found.outlook is None:
             raise Conflict("Today is not within the dates of this budget.", code="not_in_period")
         unit, limit = found.state.terms.currency or "GPU-hours", found.state.limit
+        name = f"budget-{budget_id}-{found.state.span[0]:%Y-%m-%d}"
+        if wanted == "csv":
+            return respond(request, days_csv(found.outlook, found.past, unit), name)
         day: date | None = found.outlook.reaches(limit)
-        return Response(
-            {
-                "budget": str(budget_id),
-                "amount": decimal_text(limit),
-                "reached_on": None if day is None else f"{day}",
-                **show_outlook(found.outlook, unit, found.state.span, found.at),
-            }
-        )
+        shown = {
+            "budget": str(budget_id),
+            "amount": decimal_text(limit),
+            "reached_on": None if day is None else f"{day}",
+            **show_outlook(found.outlook, unit, found.state.span, found.at),
+        }
+        return respond(request, shown, name)
+
+
+def wanted_format(request: Request, query: Mapping[str, str]) -> str:
+    """`json` or `csv`: what `format` names, else what the caller accepts. Raises Invalid `unknown_format`."""
+    wanted = query.get("format", request.accepted_renderer.format)
+    if wanted not in FORMATS:
+        raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
+    return wanted
+
+
+def respond(request: Request, shown: dict[str, Any] | str, name: str) -> Response:
+    """The forecast as JSON, or its days as a CSV file."""
+    renderer = CSVRenderer if isinstance(shown, str) else JSONRenderer
+    request.accepted_renderer, request.accepted_media_type = renderer(), renderer.media_type
+    if not isinstance(shown, str):
+        return Response(shown)
+    return Response(shown, headers={"Content-Disposition": f'attachment; filename="forecast-{name}.csv"'})
+
+
+def days_csv(outlook: Forecast, past: Sequence[tuple[date, Decimal]], unit: str) -> str:
+    """The days of the period as CSV: the sum at the end of each, and from today on its range and what the day adds."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for one in course(outlook, past):
+        added = (None, None) if one.ahead is None else (one.ahead.running, one.ahead.expected)
+        amounts = ["" if amount is None else decimal_text(amount) for amount in (one.total, one.low, one.high, *added)]
+        writer.writerow([one.day, *amounts, inert(unit)])
+    return text.getvalue()
 
 
 def show_outlook(outlook: Forecast, unit: str, span: tuple[Any, Any], at: Any) -> dict[str, Any]:

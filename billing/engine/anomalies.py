@@ -1,4 +1,4 @@
-"""Which days cost a team unusually much on one flavor of one cluster. Pure; a day is compared with earlier ones only."""
+"""Which days cost a team unusually much on one flavor. Pure; a day is compared with earlier ones only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -18,11 +18,6 @@ BEFORE = 2 * WEEK
 """Days that a way gets at least before it forecasts."""
 MOST_HORIZON = 4 * WEEK
 MOST_ORIGINS = 13 * WEEK
-PERIODS = 3
-CLEARLY = 0.95
-"""A method replaces NAIVE only if its error is below this part of that of NAIVE in each third of the test: one that was better in a part
-of it only was lucky more often than it was right.
-"""
 LOW, HIGH = 0.1, 0.9
 _STEP = Decimal(1).scaleb(-PLACES)
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -38,6 +33,17 @@ class Method:
     is_median: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A method replaces NAIVE only if its error is below the part `clearly` of that of NAIVE in each of `periods` equal parts of
+    the test: one that was better in a part of it only was lucky more often than it was right.
+    """
+
+    periods: int = 3
+    clearly: float = 0.95
+
+
+RULE = Rule()
 NAIVE = Method("the same weekday of last week", WEEK)
 """The seasonal naive forecast, which all others have to beat."""
 METHODS = (
@@ -70,7 +76,7 @@ class Score:
 class BackTest:
     """All methods from `origins` past days, over `horizon` days each. `ahead` days are forecast.
 
-    `chosen` has the smallest error of those that are clearly better than NAIVE all the time (CLEARLY), and is NAIVE if there is none:
+    `chosen` has the smallest error of those that are clearly better than NAIVE all the time (RULE), and is NAIVE if there is none:
     never worse than NAIVE in this test. `as_chosen_then` is the error of choosing at
     each of those days by what was known on it: what the choice itself is worth; None if too few days allow one.
     `naive_then` is the error of NAIVE on the same days.
@@ -98,14 +104,9 @@ def back_test(history: Sequence[float], ahead: int) -> BackTest:
     known = np.asarray(history, dtype=np.float64)
     horizon = max(1, min(ahead, MOST_HORIZON, (len(known) - BEFORE) // 2))
     first = max(BEFORE, len(known) - horizon - MOST_ORIGINS + 1)
-    origins = range(first, len(known) - horizon + 1)
-    came = np.array([known[origin : origin + horizon].sum() for origin in origins])
-    missed = np.array([
-        [_pattern(method, known[:origin])[np.arange(horizon) % WEEK].sum() for origin in origins] for method in METHODS
-    ])  # fmt: skip
-    missed = came - missed
+    came, missed = misses(known, horizon, range(first, len(known) - horizon + 1))
     errors = np.abs(missed).mean(axis=1)
-    best = _choice(np.abs(missed))
+    best = choice(np.abs(missed))
     below, above = np.quantile(missed[best], [LOW, HIGH])
     cost = float(np.abs(came).sum())
     then, naive = _walked(np.abs(missed), horizon)
@@ -123,6 +124,15 @@ def back_test(history: Sequence[float], ahead: int) -> BackTest:
         below=float(below),
         above=float(above),
     )
+
+
+def misses(known: Floats, horizon: int, origins: range) -> tuple[Floats, Floats]:
+    """What this number of days from each origin came to, and by how much each method missed it (a row for each method)."""
+    came = np.array([known[origin : origin + horizon].sum() for origin in origins])
+    expected = np.array([
+        [_pattern(method, known[:origin])[np.arange(horizon) % WEEK].sum() for origin in origins] for method in METHODS
+    ])  # fmt: skip
+    return came, came - expected
 
 
 def pattern_of(method: Method, history: Sequence[Decimal]) -> list[Decimal]:
@@ -155,12 +165,12 @@ def _pattern(method: Method, known: Floats) -> Floats:
     return found.clip(min=0.0)
 
 
-def _choice(missed: Floats) -> int:
-    """The number of the method to use, by its errors so far."""
-    if missed.shape[1] < PERIODS:
+def choice(missed: Floats, rule: Rule = RULE) -> int:
+    """The number of the method to use, by the absolute errors of each so far."""
+    if missed.shape[1] < rule.periods:
         return 0
-    parts = np.array([part.mean(axis=1) for part in np.array_split(missed, PERIODS, axis=1)])
-    is_better = (parts < CLEARLY * parts[:, :1]).all(axis=0)
+    parts = np.array([part.mean(axis=1) for part in np.array_split(missed, rule.periods, axis=1)])
+    is_better = (parts < rule.clearly * parts[:, :1]).all(axis=0)
     errors = missed.mean(axis=1)
     errors[~is_better] = np.inf
     return int(np.argmin(errors)) if is_better.any() else 0
@@ -170,7 +180,7 @@ def _walked(missed: Floats, horizon: int) -> tuple[float | None, float | None]:
     """The mean error of the method that would have been chosen by the days that were over then, and of NAIVE on the same days."""
     chosen, naive = [], []
     for number in range(horizon, missed.shape[1]):
-        best = _choice(missed[:, : number - horizon + 1])
+        best = choice(missed[:, : number - horizon + 1])
         chosen.append(missed[best, number])
         naive.append(missed[0, number])
     return (float(np.mean(chosen)), float(np.mean(naive))) if chosen else (None, None)

@@ -137,6 +137,27 @@ def _forecast(members: Sequence[Member], span: Span, at: datetime) -> Forecast:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class CourseDay:
+    """A day of a period with the sum at its end. Past days have no range; neither have others with too little history."""
+
+    day: date
+    total: Decimal
+    ahead: DayAhead | None = None
+    low: Decimal | None = None
+    high: Decimal | None = None
+
+
+def course(outlook: Forecast, past: Sequence[tuple[date, Decimal]]) -> tuple[CourseDay, ...]:
+    """The days of a period: those of `past` (day and sum at its end) before today, and those that are forecast."""
+    begun = past[: -1 if outlook.days else None]
+    days = [CourseDay(day, total) for day, total in begun]
+    for one in outlook.days:
+        low, high = (one.low, one.high) if outlook.has_history else (None, None)
+        days.append(CourseDay(one.day, one.total, one, low, high))
+    return tuple(days)
+
+
 def running_by_day(terms: Terms, rest: Commitment, span: Span, at: datetime) -> Daily:
     """What the rest of a run costs at most on each day of the period from today on. Time before today counts today: it is
     used and not metered yet.

@@ -1,4 +1,4 @@
-"""Days on which a team spent unusually much on one flavor of one cluster, and what people decided about them."""
+"""Days on which a team spent unusually much on one flavor, and what people decided about them."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -12,7 +12,10 @@ from .periods import REASON_LENGTH
 
 
 class SpendAnomaly(models.Model):
-    """A day's cost of a tenant, cluster and flavor far above what is usual. One row for each; a routine finds it.
+    """A day's cost of a tenant and flavor, over all clusters, far above what is usual. One row for each; a routine finds it.
+
+    Rows with a cluster are of earlier versions, which compared each cluster apart. `tenant_path` is that of the tenant when
+    the day was found.
 
     It begins open. A person explains or dismisses it, which is final; the routine closes it if its day no longer stands
     out, for example after a correction, and opens it again if it does (trigger).
@@ -28,7 +31,9 @@ class SpendAnomaly(models.Model):
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="anomalies")
     tenant_path = models.CharField(max_length=1100, db_collation="C")
-    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    cluster = models.ForeignKey(
+        Cluster, null=True, on_delete=models.PROTECT, related_name="+", help_text="Null: all clusters together."
+    )
     flavor = models.CharField(max_length=120)
     currency = models.CharField(max_length=3)
     day = models.DateField()
@@ -46,6 +51,11 @@ class SpendAnomaly(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["tenant", "day", "cluster", "flavor", "tenant_path", "currency"], name="one_anomaly_a_day"
+            ),
+            models.UniqueConstraint(
+                fields=["tenant", "day", "flavor", "currency"],
+                condition=Q(cluster__isnull=True),
+                name="one_anomaly_a_day_of_all_clusters",
             ),
             models.CheckConstraint(
                 condition=Q(usual__gte=0, spread__gte=0, cost__gt=F("usual")), name="anomaly_is_more_than_usual"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from datetime import UTC, date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,7 @@ from django.db.models.functions import Now
 
 from billing.engine.anomalies import LOOKS_BACK, Finding, standing_out
 from billing.models import SpendAnomaly
-from billing.queries.anomalies import Place, anomaly_by_id, daily_costs, known_since, open_days, place_of
+from billing.queries.anomalies import Place, anomaly_by_id, daily_costs, days_in, decided_in_part, known_since, place_of
 from foundation.clock import database_now
 from foundation.ids import new_id
 from foundation.problems import Conflict
@@ -24,13 +25,19 @@ from .failures import FirstFailure
 
 RECHECKED_DAYS = 7
 """Days are compared again for this long: clusters may report time late."""
+RECHECKED_OPEN_DAYS = 91
+"""Open days are compared again for this long: corrections come later. Older ones remain open with their last figures."""
 State = SpendAnomaly.State
 ACTIONS: Mapping[str, str] = {State.EXPLAINED: "anomaly.explain", State.DISMISSED: "anomaly.dismiss"}
+OF_A_CLUSTER = (
+    "Spending is now compared over all clusters together; if the day stands out there, another finding says so."
+)
+"""Why a finding of an earlier version is closed."""
 
 
 def inspect_spending() -> None:
-    """Compares the last ended days of every organisation, and every day with an open anomaly. Errors of one organisation
-    keep no other from being compared; the first one is raised at the end.
+    """Compares the last ended days of every organisation, and the days of the last weeks with an open anomaly. Errors of
+    one organisation keep no other from being compared; the first one is raised at the end.
     """
     today = database_now().astimezone(UTC).date()
     failure = FirstFailure()
@@ -41,36 +48,52 @@ def inspect_spending() -> None:
 
 
 def inspect_organisation(organisation_id: UUID, since: date, today: date) -> None:
-    """Records the days before `today` that stand out, and closes open anomalies whose day does not any more."""
-    still_open = open_days(organisation_id)
+    """Records the days before `today` that stand out, and closes open anomalies whose day does not any more.
+
+    Reads at most RECHECKED_OPEN_DAYS + LOOKS_BACK days, and beyond the last RECHECKED_DAYS + LOOKS_BACK only tenants with an
+    open anomaly.
+    """
     recent = [today - timedelta(days=number) for number in range(1, RECHECKED_DAYS + 1)]
-    first = min([recent[-1], *(day for days in still_open.values() for day in days)])
-    costs = daily_costs(organisation_id, first - timedelta(days=LOOKS_BACK), today - timedelta(days=1))
+    oldest = today - timedelta(days=RECHECKED_OPEN_DAYS)
+    still_open = days_in(organisation_id, State.OPEN, oldest)
+    costs = daily_costs(organisation_id, recent[-1] - timedelta(days=LOOKS_BACK), today)
+    first = min((day for days in still_open.values() for day in days), default=today)
+    if first < recent[-1]:
+        tenants = sorted({place.tenant_id for place in still_open})
+        costs |= daily_costs(organisation_id, first - timedelta(days=LOOKS_BACK), today, tenants)
+    decided = decided_in_part(organisation_id, recent[-1])
     least = Decimal(settings.ANOMALY_LEAST)
     found: list[dict[str, Any]] = []
     for place, amounts in costs.items():
-        for day in {*recent, *still_open.get(place, ())}:
+        own = still_open.get(place, set())
+        for day in sorted({*recent, *own} - (decided.get(place, set()) - own)):
             finding = standing_out(amounts, day, known_since=since, least=least)
             if finding is not None:
                 found.append(_row(organisation_id, place, day, finding))
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(RECORD, [json.dumps(found)])
-        _close(organisation_id, {(place_of_row(row), row["day"]) for row in found}, costs)
+        _close(organisation_id, oldest, {(place_of_row(row), row["day"]) for row in found}, costs)
 
 
 def _close(
-    organisation_id: UUID, standing: set[tuple[Place, str]], costs: Mapping[Place, Mapping[date, Decimal]]
+    organisation_id: UUID,
+    oldest: date,
+    standing: AbstractSet[tuple[Place, str]],
+    costs: Mapping[Place, Mapping[date, Decimal]],
 ) -> None:
-    for row in SpendAnomaly.objects.filter(organisation=organisation_id, state=State.OPEN).order_by("id"):
+    rows = SpendAnomaly.objects.filter(organisation=organisation_id, state=State.OPEN, day__gte=oldest)
+    for row in rows.order_by("id"):
         place = place_of(row)
-        if (place, f"{row.day}") in standing:
+        if row.cluster_id is not None:
+            reason = OF_A_CLUSTER
+        elif (place, f"{row.day}") in standing:
             continue
-        cost = costs.get(place, {}).get(row.day, Decimal(0))
+        else:
+            cost = costs.get(place, {}).get(row.day, Decimal(0))
+            reason = f"No longer stands out: after corrections the day costs {cost:.2f} {row.currency}."
         SpendAnomaly.objects.filter(id=row.id, state=State.OPEN).update(
-            state=State.CLOSED,
-            reason=f"No longer stands out: after corrections the day costs {cost:.2f} {row.currency}.",
-            decided_at=Now(),
+            state=State.CLOSED, reason=reason, decided_at=Now()
         )
 
 
@@ -103,26 +126,26 @@ def decide_anomaly(actor: Actor, anomaly_id: UUID, outcome: str, reason: str) ->
 
 def place_of_row(row: Mapping[str, Any]) -> Place:
     """The place of a row that is to be recorded."""
-    return Place(UUID(row["tenant_id"]), row["tenant_path"], UUID(row["cluster_id"]), row["flavor"], row["currency"])
+    return Place(UUID(row["tenant_id"]), row["flavor"], row["currency"])
 
 
 def _row(organisation_id: UUID, place: Place, day: date, finding: Finding) -> dict[str, Any]:
     return {
-        "id": str(new_id()), "organisation_id": str(organisation_id), "tenant_id": str(place.tenant_id), "tenant_path": place.tenant_path,
-        "cluster_id": str(place.cluster_id), "flavor": place.flavor, "currency": place.currency, "day": f"{day}",
+        "id": str(new_id()), "organisation_id": str(organisation_id), "tenant_id": str(place.tenant_id),
+        "flavor": place.flavor, "currency": place.currency, "day": f"{day}",
         "cost": str(finding.cost), "usual": str(finding.usual), "spread": str(finding.spread),
     }  # fmt: skip
 
 
 RECORD = """
 INSERT INTO billing_spendanomaly AS known
-    (id, organisation_id, tenant_id, tenant_path, cluster_id, flavor, currency, day, cost, usual, spread, state, reason,
-     decided_by_name)
-SELECT id, organisation_id, tenant_id, tenant_path, cluster_id, flavor, currency, day,
-       round(cost, 12), round(usual, 12), round(spread, 12), 'open', '', ''
-  FROM json_populate_recordset(NULL::billing_spendanomaly, %s::json)
- ORDER BY tenant_id, day, cluster_id, flavor, tenant_path, currency
-ON CONFLICT (tenant_id, day, cluster_id, flavor, tenant_path, currency) DO UPDATE
+    (id, organisation_id, tenant_id, tenant_path, flavor, currency, day, cost, usual, spread, state, reason, decided_by_name)
+SELECT found.id, found.organisation_id, found.tenant_id, tenant.path, found.flavor, found.currency, found.day,
+       round(found.cost, 12), round(found.usual, 12), round(found.spread, 12), 'open', '', ''
+  FROM json_populate_recordset(NULL::billing_spendanomaly, %s::json) AS found
+  JOIN tenancy_tenant AS tenant ON tenant.id = found.tenant_id
+ ORDER BY found.tenant_id, found.day, found.flavor, found.currency
+ON CONFLICT (tenant_id, day, flavor, currency) WHERE cluster_id IS NULL DO UPDATE
    SET cost = excluded.cost, usual = excluded.usual, spread = excluded.spread, state = 'open', reason = '', decided_at = NULL
  WHERE known.state = 'closed' OR (known.state = 'open'
    AND (known.cost, known.usual, known.spread) IS DISTINCT FROM (excluded.cost, excluded.usual, excluded.spread))

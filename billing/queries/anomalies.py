@@ -1,6 +1,6 @@
-"""Days that cost unusually much: what the routine compares, what pages and the API list, and the jobs behind one."""
+"""Days that cost unusually much: what the routine compares, what pages and the API list, and the clusters and jobs behind one."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -20,23 +20,32 @@ A_DAY = timedelta(days=1)
 
 
 class Place(NamedTuple):
-    """What is compared day by day: one tenant (by the path that it had), cluster, flavor and currency."""
+    """What is compared day by day, over all clusters: one tenant, flavor and currency."""
 
     tenant_id: UUID
-    tenant_path: str
-    cluster_id: UUID
     flavor: str
     currency: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobBehind:
-    """A job of that day and place, with what its day cost before corrections."""
+    """A job of that day on one cluster, with what its day cost there before corrections."""
 
     workload_id: UUID
     name: str
     user: str
+    cluster: str
     cost: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBehind:
+    """What a cluster cost on the day of an anomaly and on the same weekday of the week before, with corrected prices."""
+
+    cluster_id: UUID
+    name: str
+    cost: Decimal
+    week_before: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +60,15 @@ class AnomalyGroup:
     anomalies: tuple[SpendAnomaly, ...]
 
 
-def daily_costs(organisation_id: UUID, first: date, last: date) -> dict[Place, dict[date, Decimal]]:
-    """What each place cost on each day of [first, last], with what corrected prices changed."""
-    values: dict[str, Any] = {"organisation": organisation_id, "first": first, "last": last}
+def daily_costs(
+    organisation_id: UUID, first: date, before: date, tenants: Sequence[UUID] | None = None
+) -> dict[Place, dict[date, Decimal]]:
+    """What each place cost on each day of [first, before) on all clusters, with what corrected prices changed; with
+    `tenants`, of these only.
+    """
+    values: dict[str, Any] = {
+        "organisation": organisation_id, "first": first, "before": before, "tenants": tenants and list(tenants),
+    }  # fmt: skip
     found: dict[Place, dict[date, Decimal]] = {}
     with connection.cursor() as cursor:
         cursor.execute(COSTS, values)
@@ -94,17 +109,29 @@ def anomaly_by_id(actor: Actor, anomaly_id: UUID, *, may_decide: bool = False) -
     return anomaly
 
 
-def jobs_behind(anomaly: SpendAnomaly) -> tuple[JobBehind, ...]:
-    """The jobs that cost most on the day and place of the anomaly, from the sums of meters."""
+def clusters_behind(anomaly: SpendAnomaly) -> tuple[ClusterBehind, ...]:
+    """What the day of the anomaly cost on each cluster, the most expensive first; of an anomaly of one cluster, on that one."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            JOBS,
-            {
-                "tenant": anomaly.tenant_id, "path": anomaly.tenant_path, "cluster": anomaly.cluster_id,
-                "flavor": anomaly.flavor, "currency": anomaly.currency, "day": anomaly.day, "most": MOST_JOBS,
-            },
-        )  # fmt: skip
+        cursor.execute(CLUSTERS, _values_of(anomaly))
+        return tuple(ClusterBehind(*row) for row in cursor.fetchall())
+
+
+def jobs_behind(anomaly: SpendAnomaly, clusters: Sequence[ClusterBehind]) -> tuple[JobBehind, ...]:
+    """The jobs that cost most on the day of the anomaly on these clusters, from the sums of meters."""
+    values = {**_values_of(anomaly), "clusters": [one.cluster_id for one in clusters], "most": MOST_JOBS}
+    with connection.cursor() as cursor:
+        cursor.execute(JOBS, values)
         return tuple(JobBehind(*row) for row in cursor.fetchall())
+
+
+def _values_of(anomaly: SpendAnomaly) -> dict[str, Any]:
+    """A finding of one cluster is of one path of its tenant too."""
+    is_of_one = anomaly.cluster_id is not None
+    return {
+        "tenant": anomaly.tenant_id, "flavor": anomaly.flavor, "currency": anomaly.currency, "day": anomaly.day,
+        "week_before": anomaly.day - 7 * A_DAY, "cluster": anomaly.cluster_id,
+        "path": anomaly.tenant_path if is_of_one else None,
+    }  # fmt: skip
 
 
 def grouped(anomalies: Iterable[SpendAnomaly]) -> tuple[AnomalyGroup, ...]:
@@ -129,36 +156,73 @@ def _group(run: Sequence[SpendAnomaly]) -> AnomalyGroup:
 
 
 def place_of(anomaly: SpendAnomaly) -> Place:
-    """What was compared."""
-    return Place(anomaly.tenant_id, anomaly.tenant_path, anomaly.cluster_id, anomaly.flavor, anomaly.currency)
+    """What is compared; of an anomaly of one cluster, the place that its day is compared at now."""
+    return Place(anomaly.tenant_id, anomaly.flavor, anomaly.currency)
 
 
-def open_days(organisation_id: UUID) -> Mapping[Place, list[date]]:
-    """The days whose anomalies are open, by place."""
-    found: dict[Place, list[date]] = {}
-    for row in SpendAnomaly.objects.filter(organisation=organisation_id, state=SpendAnomaly.State.OPEN):
-        found.setdefault(place_of(row), []).append(row.day)
+def days_in(organisation_id: UUID, state: str, oldest: date) -> dict[Place, set[date]]:
+    """The days from `oldest` on with an anomaly in this state, by place."""
+    return _days(SpendAnomaly.objects.filter(organisation=organisation_id, state=state, day__gte=oldest))
+
+
+def decided_in_part(organisation_id: UUID, oldest: date) -> dict[Place, set[date]]:
+    """The days from `oldest` on of which a person explained or dismissed what a single cluster cost, by place."""
+    decided = Q(state__in=[SpendAnomaly.State.EXPLAINED, SpendAnomaly.State.DISMISSED], cluster__isnull=False)
+    return _days(SpendAnomaly.objects.filter(decided, organisation=organisation_id, day__gte=oldest))
+
+
+def _days(anomalies: Iterable[SpendAnomaly]) -> dict[Place, set[date]]:
+    found: dict[Place, set[date]] = {}
+    for row in anomalies:
+        found.setdefault(place_of(row), set()).add(row.day)
     return found
 
 
 COSTS = """
-SELECT tenant_id, tenant_path, cluster_id, flavor, currency, day, sum(cost) FROM billing_tenantday
- WHERE organisation_id = %(organisation)s AND day >= %(first)s AND day <= %(last)s AND currency <> ''
- GROUP BY 1, 2, 3, 4, 5, 6
+SELECT tenant_id, flavor, currency, day, sum(cost) FROM billing_tenantday
+ WHERE organisation_id = %(organisation)s AND day >= %(first)s AND day < %(before)s AND currency <> ''
+   AND (%(tenants)s::uuid[] IS NULL OR tenant_id = ANY(%(tenants)s::uuid[]))
+ GROUP BY 1, 2, 3, 4
 """
 CORRECTED = """
-SELECT e.tenant_id, e.tenant_path, e.cluster_id, e.flavor, l.currency, e.charge_day, sum(l.amount)
+SELECT e.tenant_id, e.flavor, l.currency, e.charge_day, sum(l.amount)
   FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
   JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
- WHERE e.organisation_id = %(organisation)s AND e.charge_day >= %(first)s AND e.charge_day <= %(last)s
+ WHERE e.organisation_id = %(organisation)s AND e.charge_day >= %(first)s AND e.charge_day < %(before)s
    AND e.kind IN ('reversal', 'reentry') AND e.tenant_id IS NOT NULL AND e.cluster_id IS NOT NULL
- GROUP BY 1, 2, 3, 4, 5, 6
+   AND (%(tenants)s::uuid[] IS NULL OR e.tenant_id = ANY(%(tenants)s::uuid[]))
+ GROUP BY 1, 2, 3, 4
 """
-FIRST_DAYS = "SELECT organisation_id, min(day) FROM billing_tenantday GROUP BY 1 ORDER BY 1"
+FIRST_DAYS = """
+SELECT root.id, known.day FROM tenancy_tenant AS root
+ CROSS JOIN LATERAL (
+    SELECT d.day FROM billing_tenantday AS d WHERE d.organisation_id = root.id ORDER BY d.day LIMIT 1
+ ) AS known
+ WHERE root.parent_id IS NULL ORDER BY 1
+"""
+"""One row of the index of days for each organisation, however many days there are."""
+CLUSTERS = """
+SELECT cluster.id, cluster.name, coalesce(sum(part.cost) FILTER (WHERE part.day = %(day)s), 0),
+       coalesce(sum(part.cost) FILTER (WHERE part.day = %(week_before)s), 0)
+  FROM (
+    SELECT d.cluster_id, d.tenant_path, d.day, d.cost FROM billing_tenantday AS d
+     WHERE d.tenant_id = %(tenant)s AND d.day IN (%(day)s, %(week_before)s) AND d.flavor = %(flavor)s AND d.currency = %(currency)s
+    UNION ALL
+    SELECT e.cluster_id, e.tenant_path, e.charge_day, l.amount
+      FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id AND l.currency = %(currency)s
+      JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
+     WHERE e.tenant_id = %(tenant)s AND e.charge_day IN (%(day)s, %(week_before)s) AND e.flavor = %(flavor)s
+       AND e.kind IN ('reversal', 'reentry')
+  ) AS part JOIN clusters_cluster AS cluster ON cluster.id = part.cluster_id
+ WHERE (%(cluster)s::uuid IS NULL OR part.cluster_id = %(cluster)s::uuid) AND (%(path)s::text IS NULL OR part.tenant_path = %(path)s::text)
+ GROUP BY 1, 2 ORDER BY 3 DESC, 2
+"""
 JOBS = """
-SELECT m.workload_id, max(m.workload_name), max(m.user_name), sum(d.cost)
+SELECT m.workload_id, max(m.workload_name), max(m.user_name), cluster.name, sum(d.cost)
   FROM billing_meter AS m JOIN billing_meterday AS d ON d.meter_id = m.id AND d.day = %(day)s
- WHERE m.tenant_id = %(tenant)s AND m.tenant_path = %(path)s AND m.cluster_id = %(cluster)s AND m.flavor = %(flavor)s
+  JOIN clusters_cluster AS cluster ON cluster.id = m.cluster_id
+ WHERE m.tenant_id = %(tenant)s AND m.cluster_id = ANY(%(clusters)s) AND m.flavor = %(flavor)s
+   AND (%(path)s::text IS NULL OR m.tenant_path = %(path)s::text)
    AND m.metered_until > %(day)s::date AND m.metered_from < %(day)s::date + 1 AND d.currency = %(currency)s
- GROUP BY 1 ORDER BY 4 DESC, 1 LIMIT %(most)s
+ GROUP BY 1, 4 ORDER BY 5 DESC, 1, 4 LIMIT %(most)s
 """

@@ -1,7 +1,7 @@
 """What the ledger still has to post, and everything that decides on it."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -61,11 +61,13 @@ def day_charge(key: DayKey) -> DayCharge:
     return DayCharge(key, segments, books, standing_entries(key))
 
 
-def corrections_of(cluster_id: UUID, start: datetime, until: datetime) -> Mapping[RateKey, tuple[Correction, ...]]:
-    """The corrections of a cluster's rates in [start, until)."""
+def corrections_of(
+    cluster_ids: Collection[UUID], start: datetime, until: datetime
+) -> Mapping[RateKey, tuple[Correction, ...]]:
+    """The corrections of the rates of these clusters in [start, until)."""
     found: dict[RateKey, tuple[Correction, ...]] = defaultdict(tuple)
-    rows = PriceCorrection.objects.filter(rate__cluster=cluster_id, span__overlap=(start, until)).select_related("rate")
-    for row in rows.order_by("id"):
+    rows = PriceCorrection.objects.filter(rate__cluster__in=cluster_ids, span__overlap=(start, until))
+    for row in rows.select_related("rate").order_by("id"):
         span = PriceSpan(
             correction_id(row.id), row.unit_price, row.currency, row.span.lower, row.span.upper, row.cpu_price,
             row.memory_price,
@@ -109,7 +111,7 @@ def _books(
     cluster_id: UUID, start: datetime, until: datetime, flavors: set[str]
 ) -> Mapping[tuple[str, str], PriceBook]:
     prices = price_spans({cluster_id}, start, until)
-    corrections = corrections_of(cluster_id, start, until)
+    corrections = corrections_of({cluster_id}, start, until)
     return {
         (flavor, capacity): PriceBook(tuple(prices.get(key, ())), corrections.get(key, ()))
         for key in {*prices, *corrections}

@@ -62,7 +62,7 @@ def effects_of(rate: Rate, new: Correction) -> tuple[Effect, ...]:
     start, until = new.span.valid_from, new.span.valid_until
     assert until is not None
     prices = price_spans({rate.cluster_id}, start, until)
-    known = corrections_of(rate.cluster_id, start, until)
+    known = corrections_of({rate.cluster_id}, start, until)
     capacity = rate.capacity_type
     books = {
         (flavor, capacity): PriceBook(tuple(prices.get(key, ())), known.get(key, ()))

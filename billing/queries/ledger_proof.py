@@ -13,7 +13,7 @@ def money_discrepancies(organisation_id: UUID | None = None) -> list[str]:
 
     It always checks all months: most of it compares sums, and few days are corrected.
     """
-    return findings(MONEY_PROOFS, {"organisation": organisation_id})
+    return findings(MONEY_PROOFS, {"organisation": organisation_id}, together=organisation_id is not None)
 
 
 MONEY_PROOFS = (

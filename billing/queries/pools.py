@@ -108,7 +108,7 @@ def corrected_prices(
 ) -> Mapping[RateKey, Sequence[PriceSpan]]:
     """The prices of each rate with the corrections put in their place."""
     book = price_spans(cluster_ids, start, until)
-    corrections = {key: each for id_ in cluster_ids for key, each in corrections_of(id_, start, until).items()}
+    corrections = corrections_of(cluster_ids, start, until)
     return {key: corrected_spans(book.get(key, ()), corrections.get(key, ())) for key in {*book, *corrections}}
 
 

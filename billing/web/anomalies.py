@@ -1,4 +1,4 @@
-"""Unusual spending: the days that stand out, and one with its jobs, where users say what it was."""
+"""Unusual spending: the days that stand out, and one with its clusters and jobs, where users say what it was."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,10 @@ from billing.models.periods import REASON_LENGTH
 from billing.operations.anomalies import ACTIONS, decide_anomaly
 from billing.queries.anomalies import (
     AnomalyGroup,
+    ClusterBehind,
     JobBehind,
     anomaly_by_id,
+    clusters_behind,
     grouped,
     jobs_behind,
     visible_anomalies,
@@ -39,6 +41,7 @@ class AnomaliesPage:
 @dataclass(frozen=True, slots=True)
 class AnomalyPage:
     anomaly: SpendAnomaly
+    clusters: tuple[ClusterBehind, ...]
     jobs: tuple[JobBehind, ...]
     outcomes: tuple[tuple[str, str], ...]
     may_decide: bool
@@ -56,7 +59,7 @@ def anomalies(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @page(takes=())
 def anomaly(request: HttpRequest, actor: Actor, anomaly_id: UUID) -> HttpResponse:
-    """One anomaly with the jobs behind it; users who may dispute charges there explain or dismiss it here."""
+    """One anomaly with the clusters and jobs behind it; users who may dispute charges there explain or dismiss it here."""
     if request.method != "POST":
         return _one(request, actor, anomaly_id, Form())
     values = typed(request)
@@ -73,7 +76,9 @@ def anomaly(request: HttpRequest, actor: Actor, anomaly_id: UUID) -> HttpRespons
 def _one(request: HttpRequest, actor: Actor, anomaly_id: UUID, form: Form, *, status: int = 200) -> HttpResponse:
     row = anomaly_by_id(actor, anomaly_id)
     may_decide = Permission.DISPUTE_CHARGE in permissions_at(actor, row.tenant)
-    shown = AnomalyPage(row, jobs_behind(row), OUTCOMES, may_decide and row.state == SpendAnomaly.State.OPEN, form)
+    clusters = clusters_behind(row)
+    is_to_decide = may_decide and row.state == SpendAnomaly.State.OPEN
+    shown = AnomalyPage(row, clusters, jobs_behind(row, clusters), OUTCOMES, is_to_decide, form)
     return show(request, "billing/anomaly.html", shown, status=status)
 
 

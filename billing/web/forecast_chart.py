@@ -6,19 +6,37 @@ from datetime import date
 from decimal import Decimal
 
 from billing.engine.backtest import BackTest
-from billing.engine.forecast import Forecast
+from billing.engine.forecast import CourseDay, Forecast, course
 
 WIDTH, HEIGHT = 240, 72
+INTERVALS = 4
+"""Of the scale of amounts."""
+STEPS = (Decimal(1), Decimal(2), Decimal("2.5"), Decimal(5), Decimal(10))
+MOST_DATES, MOST_MONTHS = 5, 3
+"""Marks below the chart: as many as fit on a phone; months with their year are wider."""
+EDGE = 7
+"""Per cent of the width: marks nearer to an end of the scale do not reach beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
-class TableRow:
-    """One day with the sum of the period at its end; without a range, it is past."""
+class Mark:
+    """A mark of the scale of days: at the end of its day, in per cent of the width and as `x` of the picture."""
 
-    day: date
-    total: Decimal
-    low: Decimal | None
-    high: Decimal | None
+    text: str
+    percent: str
+    x: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What the picture's height and width stand for. `amounts`: from the top down to zero, at equal distances."""
+
+    top: Decimal
+    amounts: tuple[str, ...]
+    dates: tuple[Mark, ...]
+    lines: tuple[str, ...]
+    """Where the lines of the amounts are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +53,15 @@ class Outlook:
 
     unit: str
     forecast: Forecast
-    rows: tuple[TableRow, ...]
+    rows: tuple[CourseDay, ...]
+    scale: Scale
     posted_points: str
     expected_points: str
     range_points: str
+    today_x: str
+    """Where today begins; empty if it is the first day, or the period has ended."""
     limit_y: str
-    """Where the line of the budget's amount is; empty without one, or above the picture."""
+    """Where the line of the budget's amount is; empty without one."""
     methods: tuple[MethodRow, ...]
     then: Decimal | None
     naive_then: Decimal | None
@@ -51,35 +72,66 @@ def outlook_of(
 ) -> Outlook:
     """The card of a forecast; with `limit`, the amount of a budget."""
     ahead = forecast.days
-    rows = [TableRow(day, total, None, None) for day, total in past[: -1 if ahead else None]]
-    rows += [TableRow(one.day, one.total, one.low, one.high) for one in ahead]
-    top = max([Decimal(1), forecast.high, *([limit] if limit is not None else []), *(total for _, total in past)])
+    rows = course(forecast, past)
+    highest = max([forecast.high, *([limit] if limit is not None else []), *(one.total for one in rows)])
+    scale = scale_of(highest, [one.day for one in rows])
     count = max(1, len(rows))
 
     def point(number: int, amount: Decimal) -> str:
-        x = WIDTH * (number + 1) / count
-        y = HEIGHT - HEIGHT * float(min(max(amount / top, Decimal(0)), Decimal(1)))
-        return f"{x:.1f},{y:.1f}"
+        y = HEIGHT - HEIGHT * float(min(max(amount / scale.top, Decimal(0)), Decimal(1)))
+        return f"{WIDTH * (number + 1) / count:.1f},{y:.1f}"
 
-    begun = max(0, len(past) - 1)
-    posted = [f"0,{HEIGHT}", *(point(number, total) for number, (_, total) in enumerate(past[:begun]))]
+    begun = len(rows) - len(ahead)
+    posted = [f"0,{HEIGHT}", *(point(number, one.total) for number, one in enumerate(rows[:begun]))]
     expected = [posted[-1], *(point(begun + number, one.total) for number, one in enumerate(ahead))]
     upper = [point(begun + number, one.high) for number, one in enumerate(ahead)]
     lower = [point(begun + number, one.low) for number, one in enumerate(ahead)]
-    limit_y = "" if limit is None else f"{HEIGHT - HEIGHT * float(limit / top):.1f}"
     tested = forecast.tested
     return Outlook(
         unit=unit,
         forecast=forecast,
-        rows=tuple(rows),
+        rows=rows,
+        scale=scale,
         posted_points=" ".join(posted),
         expected_points=" ".join(expected),
         range_points=" ".join([posted[-1], *upper, *reversed(lower)]) if tested is not None else "",
-        limit_y=limit_y,
+        today_x=f"{WIDTH * begun / count:.1f}" if 0 < begun < count else "",
+        limit_y="" if limit is None else f"{HEIGHT - HEIGHT * float(limit / scale.top):.1f}",
         methods=() if tested is None else _methods(tested),
         then=None if tested is None or tested.as_chosen_then is None else Decimal(tested.as_chosen_then),
         naive_then=None if tested is None or tested.naive_then is None else Decimal(tested.naive_then),
     )
+
+
+def scale_of(highest: Decimal, days: Sequence[date]) -> Scale:
+    """The scale from zero up to at least `highest`, in INTERVALS round steps, and up to MOST_DATES of the days."""
+    step = _round_step(highest / INTERVALS) if highest > 0 else Decimal(1) / INTERVALS
+    amounts = [f"{(step * number).normalize():,f}" for number in range(INTERVALS, -1, -1)]
+    heights = [HEIGHT * number / INTERVALS for number in range(INTERVALS)]
+    lines = [f"{height:.1f}" for height in (*heights, HEIGHT - 0.5)]
+    return Scale(step * INTERVALS, tuple(amounts), _marks(days), tuple(lines))
+
+
+def _round_step(least: Decimal) -> Decimal:
+    """The smallest of STEPS, in a power of ten, that is not below `least`."""
+    power = Decimal(1).scaleb(least.adjusted())
+    return next(step * power for step in STEPS if step * power >= least)
+
+
+def _marks(days: Sequence[date]) -> tuple[Mark, ...]:
+    """Days at equal distances, up to the last one."""
+    if not days:
+        return ()
+    is_long = days[0].year != days[-1].year and len(days) > 31 * MOST_DATES
+    apart = -(-len(days) // (MOST_MONTHS if is_long else MOST_DATES))
+    marks = []
+    for number in range(len(days) - 1, -1, -apart):
+        part = (number + 1) / len(days)
+        anchor = "end" if part * 100 > 100 - EDGE else "start" if part * 100 < EDGE else "middle"
+        day = days[number]
+        text = f"{day:%b %Y}" if is_long else f"{day.day} {day:%b}"
+        marks.append(Mark(text, f"{100 * part:.2f}", f"{WIDTH * part:.1f}", anchor))
+    return tuple(reversed(marks))
 
 
 def _methods(tested: BackTest) -> tuple[MethodRow, ...]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.http import urlencode
 
 from billing.engine.forecast import LEAST_DAYS, Parts
 from billing.queries.forecasts import tenant_forecast
@@ -23,6 +24,7 @@ class ForecastPage:
     ends_at: datetime | None
     outlook: Outlook | None
     members: tuple[tuple[str, Parts], ...]
+    csv_query: str
     least_days: int = LEAST_DAYS
 
 
@@ -48,5 +50,6 @@ def forecast(request: HttpRequest, actor: Actor) -> HttpResponse:
         ends_at=None if found is None else found.span[1],
         outlook=None if found is None else outlook_of(found.outlook, found.past, found.currency),
         members=() if found is None else tuple(found.outlook.members.items()),
+        csv_query="" if found is None else urlencode({"tenant": path, "format": "csv"}),
     )
     return show(request, "billing/forecast.html", shown)

@@ -62,7 +62,7 @@ PASSED_ON = {
     "foundation/leases.py:_all",
     "foundation/leases.py:_one",
     "foundation/management/commands/migrate.py:Command.execute",  # the command's own
-    "foundation/proofs.py:findings",
+    "foundation/proofs.py:_found",
     "foundation/rights.py:give_triggers_their_owners_rights",  # ALTER FUNCTION; these three name no columns
     "foundation/rights.py:grant",
     "foundation/rights.py:make_role",
@@ -73,7 +73,10 @@ PASSED_ON = {
 EXAMPLES: Mapping[str, object] = {"patience": timedelta()}
 """Parameters whose type PostgreSQL cannot tell from a null."""
 KEPT: Mapping[str, set[str]] = {
-    "billing/operations/anomalies.py:RECORD": {"id", "organisation_id", "decided_by_name"},  # of a routine's row: empty
+    "billing/operations/anomalies.py:RECORD": {
+        *("id", "organisation_id", "tenant_path"),  # as they were when the day was found
+        "decided_by_name",  # of a routine's row: empty
+    },
     "federation/operations/learning.py:REMEMBER": {"tenant_id", "level"},
     "federation/operations/observation.py:UPSERT_PODS": {
         *("attempt_id", "remote_object_id", "position", "index", "place", "name"),  # its identity
@@ -85,7 +88,9 @@ KEPT: Mapping[str, set[str]] = {
     },
 }
 """What an upsert leaves as it was first written, besides the columns that it meets the old row by."""
-CONFLICT = re.compile(r"ON\s+CONFLICT\s*\((?P<met_by>[^)]*)\)\s*DO\s+UPDATE\s+SET\s(?P<sets>.*)", re.DOTALL)
+CONFLICT = re.compile(
+    r"ON\s+CONFLICT\s*\((?P<met_by>[^)]*)\)(?:\s*WHERE\s[^)]*?)?\s*DO\s+UPDATE\s+SET\s(?P<sets>.*)", re.DOTALL
+)
 INSERT = re.compile(r'(?:INSERT\s+INTO|COPY)\s+"?(?P<table>\w+)"?(?:\s+AS\s+\w+)?\s*(?:\((?P<columns>[^)]*)\))?')
 VERB = re.compile(r"\s*[A-Z]{3,}\b")
 WRITE = re.compile(r'(?:INSERT\s+INTO|COPY|UPDATE|DELETE\s+FROM)\s+"?(\w+)')
@@ -255,6 +260,7 @@ def test_a_column_that_an_upsert_leaves_is_found():
         " THEN 2 END WHERE t.d = 2"
     )
     assert kept_columns(upsert) == {"d"}
+    assert kept_columns(upsert.replace("(a) DO", "(a) WHERE d IS NULL DO")) == {"d"}
 
 
 def test_every_text_that_is_run_stands_in_the_source():

@@ -1,5 +1,8 @@
 """Forecasts from stored days, and alerts on what is expected: once, with their text, and without effect on admission."""
 
+import csv
+import io
+from calendar import monthrange
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -268,6 +271,40 @@ def test_the_api_shows_parts_that_add_up_and_the_back_test(client):
     assert (answer.status_code, answer.json()["code"]) == (409, "not_in_period")
     client.force_login(viewer)
     assert client.get(reverse("budget", args=[later.id])).status_code == 200
+
+
+def test_the_days_of_a_forecast_as_csv(client):
+    past_days(north(), "acme/one")
+    budget = twenty_days()
+    viewer = make_user()
+    bind(viewer, "acme", "viewer")
+    own = bearer(viewer)
+    path = f"/api/v1/budgets/{budget.id}/forecast"
+    whole = client.get(path, headers=own).json()
+    answer = client.get(f"{path}?format=csv", headers=own)
+    assert answer["Content-Type"].startswith("text/csv")
+    assert f"forecast-budget-{budget.id}" in answer["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert len(rows) == 20
+    assert [row["low"] for row in rows[:10]] == [""] * 10
+    assert [row["total"] for row in rows[:10]] == [f"{number}0.00" for number in range(1, 11)]
+    assert [row["day"] for row in rows[10:]] == [one["day"] for one in whole["days"]]
+    assert [row["expected"] for row in rows[11:]] == [one["expected"] for one in whole["days"]][1:]  # today's shrinks
+    assert all(row["low"] and row["high"] and row["unit"] == "USD" for row in rows[10:])
+    of_month = client.get("/api/v1/forecast?tenant=acme&format=csv", headers=own).content.decode()
+    assert of_month.count("\n") == 1 + monthrange(today().year, today().month)[1]
+    assert client.get(f"{path}?format=xml", headers=own).status_code == 422
+    refused = client.get("/api/v1/forecast?tenant=other&format=csv", headers=own)
+    assert (refused.status_code, refused.json()["status"]) == (404, 404)
+    client.force_login(viewer)
+    for page, link in (
+        (reverse("forecast"), "tenant=acme&amp;format=csv"),
+        (reverse("budget", args=[budget.id]), f"{path}?format=csv"),
+    ):
+        shown = client.get(page).content.decode()
+        assert link in shown
+        assert "USD, sum at the end of each day (UTC)" in shown
+        assert "<span>0</span>" in shown
 
 
 def test_pages_without_history_say_so_and_unknown_tenants_are_named(client):
