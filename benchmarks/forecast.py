@@ -7,12 +7,12 @@ days before it only. `--hold-out` picks the rule itself on other traces and earl
 """
 
 import argparse
+import json
 import math
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zstandard
@@ -22,14 +22,15 @@ from simulator.traces import read_trace
 from simulator.values import ReplayError
 
 from . import forecast_holdout
+from .forecast_holdout import Expected, Floats
 from .report import conditions, last_line, table
 
 A_DAY = 86_400.0
 HORIZONS = (1, 7, 14, 28)
 SHORTEST = 28
-HOW_TO_GET_AUTO_ETS = """AutoETS is in the package statsforecast, which the product does not use. Put it into its own environment:
-    python3 -m venv /tmp/auto-ets && /tmp/auto-ets/bin/pip install statsforecast zstandard
-    PYTHONPATH=. /tmp/auto-ets/bin/python -m benchmarks.forecast --auto-ets --trace FILE"""
+HOW_TO_GET_AUTO_ETS = """a Python that has the package statsforecast, which the product does not use, such as /tmp/ets/bin/python after
+`python3 -m venv /tmp/ets && /tmp/ets/bin/pip install statsforecast`"""
+AUTO_ETS = Path(__file__).with_name("auto_ets.py")
 
 
 def daily_hours(path: Path) -> list[float]:
@@ -51,20 +52,21 @@ def daily_hours(path: Path) -> list[float]:
     return days
 
 
-def auto_ets(history: Sequence[float], last: int) -> dict[int, Any]:
-    """What AutoETS expects of the days after each day that the product could forecast from, up to `last` days ahead."""
+def auto_ets(python: str, histories: Sequence[Sequence[float]], last: int) -> list[dict[int, Floats]]:
+    """What AutoETS expects of up to `last` days after each day that the product could forecast from; of each history."""
+    asked = {"histories": [list(days) for days in histories], "first": BEFORE, "last": last, "season": WEEK}
     try:
-        models = import_module("statsforecast.models")  # not a dependency of the product
-    except ImportError:
-        sys.exit(HOW_TO_GET_AUTO_ETS)
-    known = np.asarray(history, dtype=np.float64)
-    return {
-        origin: models.AutoETS(season_length=WEEK).forecast(known[:origin], last)["mean"]
-        for origin in range(BEFORE, len(known))
-    }
+        told = subprocess.run(
+            [python, str(AUTO_ETS)], input=json.dumps(asked), capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"{python} does not run AutoETS ({error}); give {HOW_TO_GET_AUTO_ETS}")
+    return [
+        {BEFORE + number: np.asarray(days) for number, days in enumerate(expected)} for expected in json.loads(told)
+    ]
 
 
-def _error_of(expected: Mapping[int, Any], history: Sequence[float], horizon: int) -> tuple[float, float]:
+def _error_of(expected: Expected, history: Sequence[float], horizon: int) -> tuple[float, float]:
     """Its mean absolute error from the same days as the product's test, and its part of the amounts."""
     known = np.asarray(history)
     missed, came = [], []
@@ -74,7 +76,7 @@ def _error_of(expected: Mapping[int, Any], history: Sequence[float], horizon: in
     return float(np.mean(missed)), float(np.sum(missed) / np.sum(came))
 
 
-def rows_of(history: Sequence[float], horizon: int, expected: Mapping[int, Any] | None) -> list[dict[str, object]]:
+def rows_of(history: Sequence[float], horizon: int, expected: Expected | None) -> list[dict[str, object]]:
     """The errors of all methods over this number of days."""
     tested = back_test(history, horizon)
     naive = next(score.error for score in tested.scores if score.method == NAIVE)
@@ -107,25 +109,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--trace", required=True, type=Path, nargs="+", help="CSV of jobs, as it is or compressed with zstd"
     )
     parser.add_argument("--horizon", type=int, choices=range(1, 29), metavar="1..28", help="only this number of days")
-    parser.add_argument("--auto-ets", action="store_true", help="compare with AutoETS of the package statsforecast")
+    parser.add_argument("--auto-ets", metavar="PYTHON", help=f"compare with AutoETS: {HOW_TO_GET_AUTO_ETS}")
     parser.add_argument("--hold-out", action="store_true", help="pick the rule on other traces and earlier days")
     options = parser.parse_args(arguments)
     horizons = [options.horizon] if options.horizon else list(HORIZONS)
     histories = {path.name: _history(path) for path in options.trace}
+    sources = {path.name: path.parent.name for path in options.trace}
     hours = {name: f"{len(days)} days, {sum(days):,.0f} GPU-hours" for name, days in histories.items()}
     conditions(**hours)
-    expected = {name: auto_ets(days, max(horizons)) if options.auto_ets else None for name, days in histories.items()}
+    expected: dict[str, Expected] = {}
+    if options.auto_ets:
+        others = auto_ets(options.auto_ets, list(histories.values()), max(horizons))
+        expected = dict(zip(histories, others, strict=True))
     figures: dict[str, float] = {}
     for name, days in histories.items():
         for horizon in horizons:
             tested = back_test(days, horizon)
             print(f"\n{name}: {tested.horizon} days ahead, from {tested.origins} days")
-            table(rows_of(days, horizon, expected[name]))
+            table(rows_of(days, horizon, expected.get(name)))
             if tested.as_chosen_then is not None and tested.naive_then:
                 figures[f"{name}_to_last_week_{horizon}"] = tested.as_chosen_then / tested.naive_then
     if options.hold_out:
         trials = [
-            forecast_holdout.trial_of(name, days, horizon, expected[name])
+            forecast_holdout.trial_of(sources[name], name, days, horizon, expected.get(name))
             for name, days in histories.items()
             for horizon in horizons
         ]

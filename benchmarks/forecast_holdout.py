@@ -1,7 +1,7 @@
 """Is the rule that chooses a method any good on days and traces that it was not picked on?
 
-For each trace the rule is picked among RULES on the first half of the days of all other traces (teams and months that it is not
-judged on), and judged on the second half of its own, beside the product's rule, the seasonal naive forecast and AutoETS. All
+For each trace the rule is picked among RULES on the first half of the days of the traces of other sources (folders): teams and
+months that it is not judged on. It is judged on the second half of its own days, beside the product's rule, the seasonal naive forecast and AutoETS. All
 forecast from the same days and see only the days before them.
 """
 
@@ -16,17 +16,18 @@ from billing.engine.backtest import BEFORE, MOST_ORIGINS, RULE, WEEK, Rule, choi
 from billing.engine.forecast import LEAST_DAYS
 
 RULES = tuple(Rule(periods, clearly) for periods, clearly in product((1, 2, 3, 4), (0.8, 0.9, 0.95, 1.0)))
-Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 Expected: TypeAlias = Mapping[int, Floats]
 """What another model expects of the days after each origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trace's days from which this number of days is forecast. `missed` has the absolute errors of the methods of the
+    """A trace of a source, and its days from which this number of days is forecast. `missed` has the absolute errors of the methods of the
     product, by method and origin; `others` those of AutoETS, if it was asked.
     """
 
+    source: str
     trace: str
     horizon: int
     missed: Floats
@@ -53,7 +54,9 @@ class Trial:
         return float(np.mean(self.missed[0, origins.start : origins.stop]))
 
 
-def trial_of(trace: str, history: Sequence[float], horizon: int, expected: Expected | None) -> Trial | None:
+def trial_of(
+    source: str, trace: str, history: Sequence[float], horizon: int, expected: Expected | None
+) -> Trial | None:
     """None if there are too few days for two halves."""
     known = np.asarray(history, dtype=np.float64)
     origins = range(BEFORE, len(known) - horizon + 1)
@@ -63,7 +66,7 @@ def trial_of(trace: str, history: Sequence[float], horizon: int, expected: Expec
     others = None
     if expected is not None:
         others = np.array([abs(came[n] - expected[origin][:horizon].sum()) for n, origin in enumerate(origins)])
-    return Trial(trace, horizon, np.abs(missed), others)
+    return Trial(source, trace, horizon, np.abs(missed), others)
 
 
 def picked(trials: Sequence[Trial]) -> Rule:
@@ -77,7 +80,7 @@ def rows_of(trials: Sequence[Trial]) -> tuple[list[dict[str, object]], dict[str,
     ratios: dict[str, list[float]] = {"rule": [], "picked": [], "auto_ets": []}
     everywhere = picked(trials)
     for one in trials:
-        others = [each for each in trials if each.trace != one.trace]
+        others = [each for each in trials if each.source != one.source]
         rule = picked(others) if others else everywhere
         half = one.judged[1]
         naive = one.naive(half)

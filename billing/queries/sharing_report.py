@@ -104,17 +104,19 @@ def visible_organisations(actor: Actor) -> list[str]:
 def sharing_report(actor: Actor, organisation_path: str, month: date) -> SharingReport:
     """The report. Raises NotFound if the actor sees no tenant of the organisation; Invalid `in_the_future`."""
     root = Tenant.objects.filter(path=organisation_path, parent=None).first()
-    seen = visible_tenants(actor)
-    if root is None or not (seen.filter(id=root.id) | seen.filter(path__startswith=f"{root.path}/")).exists():
+    if root is None:
+        raise NotFound
+    seen = dict(visible_tenants(actor).values_list("id", "path"))
+    if not any(path == root.path or path.startswith(f"{root.path}/") for path in seen.values()):
         raise NotFound
     if midnight(month) > database_now():
         raise Invalid.field("month", "in_the_future", "give a month that has begun")
     period = LedgerPeriod.objects.filter(organisation=root, month=month, state=LedgerPeriod.State.CLOSED).first()
     kept = list(PoolDay.objects.filter(period=period, revision=period.revision).order_by("id")) if period else []
     of_month, direct, idle, platform = _as_closed(period, kept) if period and kept else _as_of_now(root, month)
-    sees_all = seen.filter(id=root.id).exists()
-    paths = set(seen.values_list("path", flat=True))
-    ids = {str(id_) for id_ in seen.values_list("id", flat=True)}
+    sees_all = root.id in seen
+    paths = set(seen.values())
+    ids = {str(id_) for id_ in seen}
     keys = sorted({*direct, *idle, *platform})
     rows: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for who, currency in keys:

@@ -12,7 +12,7 @@ WIDTH, HEIGHT = 240, 72
 INTERVALS = 4
 """Of the scale of amounts."""
 STEPS = (Decimal(1), Decimal(2), Decimal("2.5"), Decimal(5), Decimal(10))
-MOST_DATES, MOST_MONTHS = 5, 3
+MOST_DATES, MOST_MONTHS = 4, 2
 """Marks below the chart: as many as fit on a phone; months with their year are wider."""
 EDGE = 7
 """Per cent of the width: marks nearer to an end of the scale do not reach beyond it."""
