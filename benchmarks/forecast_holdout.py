@@ -78,10 +78,12 @@ def rows_of(trials: Sequence[Trial]) -> tuple[list[dict[str, object]], dict[str,
     """A row for each trace and horizon, and the geometric means of the errors in proportion to last week repeated."""
     rows: list[dict[str, object]] = []
     ratios: dict[str, list[float]] = {"rule": [], "picked": [], "auto_ets": []}
-    everywhere = picked(trials)
+    elsewhere = {
+        source: picked([each for each in trials if each.source != source] or trials)
+        for source in {one.source for one in trials}
+    }
     for one in trials:
-        others = [each for each in trials if each.source != one.source]
-        rule = picked(others) if others else everywhere
+        rule = elsewhere[one.source]
         half = one.judged[1]
         naive = one.naive(half)
         if not naive:
@@ -97,11 +99,11 @@ def rows_of(trials: Sequence[Trial]) -> tuple[list[dict[str, object]], dict[str,
                 "days ahead": one.horizon,
                 "from days": len(half),
                 "last week, GPU-hours": naive,
-                "product's rule": own["rule"],
-                "rule picked elsewhere": own["picked"],
+                "product's rule": f"{own['rule']:.2f}",
+                "rule picked elsewhere": f"{own['picked']:.2f}",
                 "which is": f"{rule.clearly:g} in {rule.periods}",
-                "AutoETS": own.get("auto_ets", "-"),
-                "first half, product's rule": _ratio(one, RULE, one.judged[0]),
+                "AutoETS": f"{own['auto_ets']:.2f}" if "auto_ets" in own else "-",
+                "first half, product's rule": f"{_ratio(one, RULE, one.judged[0]):.2f}",
             }
         )
     return rows, {f"held_out_{name}": _mean(found) for name, found in ratios.items() if found}
