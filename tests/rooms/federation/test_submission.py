@@ -270,7 +270,9 @@ def test_the_statements_of_a_submission_are_not_planned_again_each_time(actor):
     for number in range(20):
         submit(actor, name=f"train-{number}")
     with connection.cursor() as cursor:
-        cursor.execute("SELECT generic_plans, custom_plans, statement FROM pg_prepared_statements WHERE custom_plans > 4")
+        cursor.execute(
+            "SELECT generic_plans, custom_plans, statement FROM pg_prepared_statements WHERE custom_plans > 4"
+        )
         plans = cursor.fetchall()
     assert len(plans) > 3
     assert [statement for reused, planned, statement in plans if not reused and planned > 6] == []
