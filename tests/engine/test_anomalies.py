@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.engine.anomalies import standing_out
+from billing.engine.anomalies import LOOKS_BACK, standing_out
 from tests.laws import examples
 
 DAY = date(2026, 11, 10)
@@ -75,3 +75,34 @@ def test_later_days_change_nothing_and_what_stands_out_costs_more_by_the_gate(am
         assert found.usual >= 0 <= found.spread
         above = {**known, DAY: cost + 1000}
         assert standing_out(above, DAY, known_since=since, least=LEAST) is not None
+
+
+def week_by_week(*amounts):
+    """The same amount on all days of each week, the latest first."""
+    return [amount for amount in reversed(amounts) for _ in range(7)]
+
+
+def test_a_day_stands_out_only_beyond_each_gate_not_at_it():
+    one = Decimal("0.01")
+    steady = days([100] * 56, 0)
+    varied = days(week_by_week(90, 110, 90, 110, 90, 110, 90, 110), 0)
+    for known, gate in ((steady, Decimal(25)), (varied, Decimal(52))):
+        for cost, stands_out in ((100 + gate, False), (100 + gate + one, True)):
+            given_days = {**known, DAY: cost}
+            found = standing_out(given_days, DAY, known_since=date.min, least=one)
+            assert (found is not None) is stands_out
+    assert standing_out({**varied, DAY: Decimal(200)}, DAY, known_since=date.min, least=one).spread == 10
+
+
+def test_usual_is_of_eight_weekdays_and_of_the_seven_days_before():
+    def usual(amounts):
+        return standing_out({**amounts, DAY: Decimal(10_000)}, DAY, known_since=date.min, least=LEAST).usual
+
+    weekdays = {DAY - timedelta(days=7 * week): Decimal(1000) for week in range(5, 12)}
+    assert LOOKS_BACK == 56
+    assert usual(weekdays) == 500, "four of eight"
+    assert usual({**weekdays, DAY - timedelta(days=LOOKS_BACK): Decimal(0)}) == 0
+    assert usual({**weekdays, DAY - timedelta(days=LOOKS_BACK + 7): Decimal(0)}) == 500
+    for recent, expected in (((1, 2, 3, 4), 300), ((1, 2, 3), 0), ((4, 5, 6, 7), 300), ((5, 6, 7, 8), 0)):
+        assert usual({DAY - timedelta(days=number): Decimal(300) for number in recent}) == expected
+    assert usual({DAY - timedelta(days=number): Decimal(-50) for number in range(1, 57)}) == 0, "never below nothing"

@@ -1,8 +1,10 @@
 """Laws and known numbers of idle capacity and shared cost: nothing is lost, whoever bears it."""
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from hashlib import sha256
 from uuid import UUID
 
 import pytest
@@ -10,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.engine.idle import (
+    Balance,
     IdleSplit,
     Offered,
     PlatformSplit,
+    Shared,
     Worth,
     balance,
     by_day,
@@ -227,6 +231,55 @@ def test_owners_of_reserved_nodes_bear_first_what_they_left_unused():
     assert share_idle(50, IdleSplit.RESERVATIONS, {}, {("c", ""): 20}).central == 30
 
 
+def test_time_that_was_not_observed_is_counted_apart_and_so_is_that_of_nodes_that_took_no_jobs():
+    offers = [
+        gpus(1),
+        gpus(2, is_assumed=True),
+        gpus(4, is_available=False),
+        gpus(8, is_available=False, is_assumed=True),
+    ]
+    worth = worth_of(offers, [price("1")])["USD"]
+    an_hour = SCALE * READINGS_AN_HOUR
+    assert worth == Worth(15 * an_hour, 12 * an_hour, 10 * an_hour)
+    its = balance(worth, SCALE)
+    assert (its.cost, its.charged, its.overhead, its.idle, its.assumed) == tuple(n * SCALE for n in (15, 1, 12, 2, 10))
+    assert worth.plus(Worth(1, 2, 3)) == Worth(15 * an_hour + 1, 12 * an_hour + 2, 10 * an_hour + 3)
+
+
+def test_a_price_is_worth_something_only_for_the_time_that_it_shares_with_an_offer():
+    before, after = price("1", NOON - HOUR, NOON), price("1", NOON + HOUR)
+    assert worth_of([gpus(1)], [before, after]) == {}
+    half = NOON + HOUR / 2
+    first, second = price("2", NOON - HOUR, half), PriceSpan(UUID(int=8), Decimal(4), "EUR", half)
+    found = worth_of([gpus(1)], [before, first, second, after])
+    assert {currency: one.whole for currency, one in found.items()} == {
+        "USD": SCALE * READINGS_AN_HOUR, "EUR": 2 * SCALE * READINGS_AN_HOUR,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("amount", "by"), [(-1, {"a": 1}), (1, {"a": 2, "b": -1}), (1, {"a": 0}), (1, {"a": -1})])
+def test_nothing_is_split_by_weights_that_are_negative_or_all_zero(amount, by):
+    with pytest.raises(ValueError, match="not negative and not all zero"):
+        split(amount, {(name, ""): weight for name, weight in by.items()})
+
+
+def test_what_remains_of_a_split_goes_to_the_largest_remainders_and_of_equal_ones_to_the_lesser_key():
+    assert split(10, {("b", "1"): 1, ("a", "2"): 1, ("a", "1"): 1}) == {("a", "1"): 4, ("a", "2"): 3, ("b", "1"): 3}
+    assert split(7, {("a", ""): 10, ("b", ""): 25}) == {("a", ""): 2, ("b", ""): 5}
+    assert split(5, {("a", ""): 24, ("b", ""): 26}) == {("a", ""): 2, ("b", ""): 3}
+    assert split(0, {("a", ""): 1}) == {("a", ""): 0}
+
+
+def test_who_got_money_back_bears_no_share():
+    charged = {("a", ""): 30, ("b", ""): -10, ("c", ""): 10}
+    assert share_idle(8, IdleSplit.PROPORTIONAL, charged).parts == {("a", ""): 6, ("c", ""): 2}
+    assert share_platform(8, PlatformSplit.PROPORTIONAL, charged).parts == {("a", ""): 6, ("c", ""): 2}
+    assert share_platform(8, PlatformSplit.EVEN, charged).parts == {("a", ""): 4, ("c", ""): 4}
+    assert share_platform(8, PlatformSplit.FIXED, charged, {("d", ""): 1, ("e", ""): 0}).parts == {("d", ""): 8}
+    assert share_platform(8, PlatformSplit.FIXED, charged).central == 8
+    assert share_platform(1, PlatformSplit.EVEN, charged).parts == {("a", ""): 1}
+
+
 # Entries
 
 
@@ -280,3 +333,49 @@ def test_the_same_month_is_posted_once_and_another_one_takes_the_first_back():
     assert all(isinstance(entry, Entry) and entry.key.endswith(("/1", "/2")) for entry in other)
     assert [entry.key for entry in posted(other)] == [f"{name_of(entry)}/2" for entry in posted(other)]
     assert missing_entries((), fresh, counts)[0].kind == "reversal"
+
+
+def test_entries_have_these_names_accounts_and_lines():
+    currencies = [
+        ("h100", "USD", balance(Worth(9 * READINGS_AN_HOUR, 2 * READINGS_AN_HOUR), 0), Shared(3, {("a", "1"): 4})),
+        ("h100", "EUR", balance(Worth(5 * READINGS_AN_HOUR), 0), Shared(5)),
+        ("l4", "USD", balance(Worth(6 * READINGS_AN_HOUR), 6), Shared(0, {("a", "1"): 1, ("b", "2"): 0})),
+    ]
+    platform = Shared(0, {("b", "2"): 6, ("a", "1"): 1})
+    found = wanted_entries(MONTH, [(NORTH, *one) for one in currencies], platform, "USD")
+    whose = {name: sha256(name.encode()).hexdigest()[:12] for name in "ab"}
+    begin = f"2026-10/{ACME}"
+    assert [
+        (entry.key, entry.kind, [(line.account, line.currency, units(line.amount)) for line in entry.lines])
+        for entry in found
+    ] == [
+        (f"idle/{begin}/{NORTH}/h100", "idle", [
+            ("idle", "EUR", 5), ("idle", "USD", 7), ("overhead", "USD", 2),
+            (f"cluster_pool:{NORTH}", "EUR", -5), (f"cluster_pool:{NORTH}", "USD", -9),
+        ]),
+        (f"idle/{begin}/{NORTH}/share/1/{whose['a']}", "idle", [("tenant_expense:1", "USD", 5), ("idle", "USD", -5)]),
+        (f"platform/{begin}/1/{whose['a']}", "platform", [("tenant_expense:1", "USD", 1), ("platform", "USD", -1)]),
+        (f"platform/{begin}/2/{whose['b']}", "platform", [("tenant_expense:2", "USD", 6), ("platform", "USD", -6)]),
+    ]  # fmt: skip
+    assert {(entry.organisation_id, entry.charge_day, entry.reason) for entry in found} == {
+        (ACME, MONTH.last_day, "policy 1")
+    }
+
+
+def test_a_pool_whose_idle_and_overhead_cancel_out_moves_them_and_credits_nothing():
+    its = Balance(0, 0, 4, -4)
+    [entry] = wanted_entries(MONTH, [(NORTH, "h100", "USD", its, Shared(-4))], Shared(0), "USD")
+    assert [(line.account, units(line.amount)) for line in entry.lines] == [("idle", -4), ("overhead", 4)]
+
+
+def test_an_entry_that_differs_in_amount_reason_or_day_is_taken_back_and_another_is_not():
+    fresh = missing_entries(month_of({("a", "1"): 40}, IdleSplit.CENTRAL), [], {})
+    posted_as = {name_of(entry): 1 for entry in fresh}
+    same = [replace(entry, key=name_of(entry), lines=entry.lines[::-1]) for entry in fresh]
+    assert missing_entries(same, fresh, posted_as) == ()
+    for change in ({"reason": "policy 2"}, {"charge_day": MONTH.last_day - timedelta(days=1)}, {"kind": "platform"}):
+        changed = [replace(same[0], **change), *same[1:]]
+        found = missing_entries(changed, fresh, posted_as)
+        assert [(one.kind, one.key) for one in found] == [
+            ("reversal", f"reversal/{fresh[0].key}"), (changed[0].kind, f"{same[0].key}/2"),
+        ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusters.engine.topology import domain_of, label_of, selector_of
+from clusters.engine.topology import DOMAIN_LABELS, domain_of, hosts_of, label_of, selector_of
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,49 @@ PLACE = {ZONE: "z", BLOCK: "b1", RACK: "r1"}
 )
 def test_a_selector_names_the_whole_path_and_rules_out_what_would_have_counted_first(level, labels, in_use, selector):
     assert selector_of(level, labels, in_use) == selector
+
+
+ORDERED = {
+    "zone": "topology.kubernetes.io/zone failure-domain.beta.kubernetes.io/zone",
+    "block": "topology.switchyard.dev/block cloud.provider.com/topology-block cloud.com/topology-block"
+    " cloud.google.com/gce-topology-block topology.k8s.aws/network-node-layer-2 oci.oraclecloud.com/rdma.network_block_id"
+    " network.topology.nvidia.com/spine network.topology.nvidia.com/block topology.kubernetes.io/block",
+    "rack": "topology.switchyard.dev/rack cloud.provider.com/topology-rack cloud.com/topology-rack"
+    " cloud.google.com/gce-topology-subblock topology.k8s.aws/network-node-layer-3 oci.oraclecloud.com/rdma.local_block_id"
+    " network.topology.nvidia.com/leaf topology.kubernetes.io/rack",
+    "node": "kubernetes.io/hostname",
+    "clique": "nvidia.com/gpu.clique network.topology.nvidia.com/accelerator",
+}
+
+
+@pytest.mark.parametrize("level", ORDERED)
+def test_of_the_labels_of_a_level_the_first_that_has_a_value_counts(level):
+    keys = ORDERED[level].split()
+    labels = {key: f"of {key}" for key in keys}
+    for key in keys:
+        assert label_of(level, labels) == (key, f"of {key}")
+        labels[key] = ""
+    assert label_of(level, labels) is None
+    assert set(keys) <= DOMAIN_LABELS
+
+
+@pytest.mark.parametrize(
+    ("arrangement", "chips", "hosts"),
+    [
+        (None, "4", 1), ("", "4", 1), ("4x", "4", 1), ("2x2x2x2x2", "4", 1), ("12345", "4", 1), ("2x2", "4", 1),
+        ("1x1", "4", 1), ("2x4", "4", 2), ("2x4", None, 2), ("2x4", "", 2), ("2x4", "x", 2), ("2x4", "1234", 2),
+        ("2x4", "1", 8), ("2x4", "8", 1), ("2x4", "0", 8), ("4x4x4", "4", 16), ("2x2x2x2", "4", 4), ("16", "4", 4),
+        ("9999x9999", "4", 10_000),
+    ],
+)  # fmt: skip
+def test_an_accelerator_has_as_many_hosts_as_its_chips_need(arrangement, chips, hosts):
+    assert hosts_of(arrangement, chips) == hosts
+
+
+def test_the_clique_of_a_tpu_of_several_hosts_is_its_slice_and_of_one_host_it_is_not():
+    tpu = {"cloud.google.com/gke-tpu-topology": "4x4", "cloud.google.com/gke-accelerator-count": "4"}
+    pool, own = {"cloud.google.com/gke-nodepool": "p"}, {"cloud.google.com/gke-tpu-slice": "s"}
+    assert label_of("clique", {**tpu, **pool}) == ("cloud.google.com/gke-nodepool", "p")
+    assert label_of("clique", {**tpu, **pool, **own}) == ("cloud.google.com/gke-tpu-slice", "s")
+    assert label_of("clique", {**tpu, **pool, "cloud.google.com/gke-tpu-topology": "2x2"}) is None
+    assert {*pool, *own} <= DOMAIN_LABELS

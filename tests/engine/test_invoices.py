@@ -1,6 +1,7 @@
 """Invoices as values: amounts in the minor unit add up, taxes and credits stay within what was invoiced, bytes are stable."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -165,3 +166,87 @@ def test_lines_add_up_to_the_rounded_total_and_any_credits_end_at_zero(values, c
             line = lines[note.credits - 1]
             assert 0 <= abs(credited[note.credits][1]) <= abs(line.tax)
     assert credited == {line.number: (line.amount, line.tax) for line in lines}
+
+
+def test_lines_come_by_month_tenant_cluster_and_flavor_this_month_first():
+    ordered = [
+        charge(1, "a", "h100"), charge(1, "a", "l4"), charge(1, "b", "h100"), charge(1, "z", "h100", date(2026, 8, 1)),
+        charge(1, "a", "h100", date(2026, 9, 1)), charge(1, "b", "h100", date(2026, 9, 1)),
+    ]  # fmt: skip
+    ordered.insert(2, replace(ordered[0], cluster="south"))
+    for shuffled in (ordered, ordered[::-1], ordered[3:] + ordered[:3]):
+        assert [line.charge for line in lines_of(*shuffled)] == ordered
+    assert [line.number for line in lines_of(*ordered)] == list(range(1, 8))
+
+
+def test_an_invoice_says_all_of_this_and_nothing_else():
+    lines = lines_of(
+        charge("10", quantity=4 * 3_600_000_000),
+        charge("-2.5", "acme/two", flavor=""),
+        charge("1", month=date(2026, 9, 1)),
+        rate="19",
+    )
+    terms = Terms("Acme Ltd", Decimal(19), "VAT", 14, "cc-7", "6000", "thanks")
+    head = heading(terms=terms, reference="INV-000001", reason="why", revision=2, edition=3)
+
+    def line(number, kind, amount, tax, **more):
+        return {
+            "number": number, "kind": kind, "tenant": "acme/one", "cluster": "north", "flavor": "h100", "month": "2026-10",
+            "exact": f"{amount}0000000000", "amount": amount, "tax": tax, "unit": "gpu",
+        } | more  # fmt: skip
+
+    expected = {
+        "schema": "switchyard.invoice/1", "kind": "invoice", "number": "INV-000007", "issuer": "Acme Ltd",
+        "organisation": "acme", "tenant": "acme", "month": "2026-10", "revision": 2, "checksum": "c" * 64, "edition": 3,
+        "currency": "USD", "issued_at": "2026-11-05T12:00:00.000Z", "due_on": "2026-11-19", "payment_days": 14,
+        "cost_centre": "cc-7", "gl_account": "6000", "remark": "thanks", "reference": "INV-000001", "reason": "why",
+        "lines": [
+            line(1, "charge", "10.00", "1.90", quantity="4.000000", unit_price="2.500000"),
+            line(2, "adjustment", "-2.50", "-0.47", tenant="acme/two", flavor="", unit=None, quantity=None, unit_price=None),
+            line(3, "correction", "1.00", "0.19", month="2026-09", quantity="1.000000", unit_price="1.000000"),
+        ],
+        "exact": "8.500000000000", "subtotal": "8.50", "tax": {"name": "VAT", "rate": "19", "amount": "1.62"},
+        "total": "10.12",
+    }  # fmt: skip
+    assert json.loads(document(head, lines)) == expected
+
+    credits = credit_lines(invoiced(lines), {1: Decimal(5)}, "USD")
+    note = json.loads(document(replace(head, kind="credit_note", terms=Terms(tax_name="VAT"), reference=""), credits))
+    taken = {"number": 1, "kind": "credit", "amount": "-5.00", "tax": "-0.95", "exact": "-5.000000000000", "credits": 1}
+    kept = {name: expected["lines"][0][name] for name in ("tenant", "cluster", "flavor", "month")}
+    assert note == expected | {
+        "kind": "credit_note", "number": "CN-000007", "issuer": "acme", "due_on": None, "payment_days": None,
+        "cost_centre": "", "gl_account": "", "remark": "", "reference": None, "lines": [taken | kept],
+        "exact": "-5.000000000000", "subtotal": "-5.00", "tax": {"name": "", "rate": None, "amount": "-0.95"},
+        "total": "-5.95",
+    }  # fmt: skip
+
+
+def test_a_credit_is_in_the_minor_unit_and_at_most_the_rest():
+    lines = lines_of(charge("10"), charge("-4", "b"))
+    for number, amount in ((1, "10"), (1, "0.01"), (2, "-4"), (2, "-0.01")):
+        [note] = credit_lines(invoiced(lines), {number: Decimal(amount)}, "USD")
+        assert (note.number, note.credits, note.amount, note.exact) == (1, number, -Decimal(amount), -Decimal(amount))
+    with pytest.raises(NotCreditable) as refused:
+        credit_lines(invoiced(lines, {1: (Decimal(3), Decimal(0))}), {1: Decimal("0.001")}, "USD")
+    assert refused.value.args == (1, Decimal(7))
+    with pytest.raises(NotCreditable) as refused:
+        credit_lines(invoiced(lines), {9: Decimal(1)}, "USD")
+    assert refused.value.args == (9, Decimal(0))
+    both = credit_lines(invoiced(lines), {2: Decimal(-1), 1: Decimal(1)}, "USD")
+    assert [(note.number, note.credits) for note in both] == [(1, 1), (2, 2)]
+    assert credit_lines(invoiced(lines, {1: (Decimal(10), Decimal(0))}), None, "USD")[0].credits == 2
+
+
+def test_what_rounds_a_document_is_the_minor_unit_of_its_currency():
+    known = {"USD": 2, "EUR": 2, "JPY": 0, "KRW": 0, "ISK": 0, "KWD": 3, "TND": 3, "CLF": 4, "UYW": 4, "UYI": 0}
+    assert {code: minor_digits(code) for code in known} == known
+    assert {minor_digits(code) for code in ("BHD", "IQD", "JOD", "LYD", "OMR")} == {3}
+    without = ["BIF", "CLP", "DJF", "GNF", "KMF", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF"]
+    assert {minor_digits(code) for code in without} == {0}
+
+
+def test_hours_and_unit_prices_have_six_decimals():
+    assert str(hours(1)) == "0.000000"
+    assert str(hours(3600)) == "0.000001"
+    assert str(hours(10 * 3_600_000_000)) == "10.000000"

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from fractions import Fraction
 from math import inf
 from types import ModuleType
 from typing import Any
 
+from billing.engine import backtest, focus, idle, invoices, ledger, rating, runs
 from billing.engine import budgets as budgets_of_billing
 from billing.engine import egress as egress_of_billing
-from billing.engine import focus, ledger, rating, runs
 from clusters.engine import (
     claimable,
     connection,
@@ -22,14 +23,16 @@ from clusters.engine import (
     offered,
     permissions,
     resource_slices,
+    sealing,
 )
 from clusters.engine import datasets as datasets_of_clusters
 from clusters.engine import egress as egress_of_clusters
-from federation.engine import reports, retries, sightings
+from federation.engine import artifacts, relocation, reports, retries, sightings
 from federation.engine.failures import diagnoses, facts, rules
 from federation.engine.intake import job_fields, policy_hooks, priority_classes, spec
 from federation.engine.objects import gpu_needs as gpu_needs_of_objects
 from federation.engine.objects import rendering, volumes
+from federation.engine.tree import items, kueue, kueue_reading
 from placement.answers import quotes
 from placement.cycle import scopes, visibility
 from placement.fleet import fleet, policies, siting
@@ -48,6 +51,7 @@ from placement.values import (
 from placement.values import budgets as budgets_of_values
 from placement.values import datasets as datasets_of_values
 from placement.values import gpu_needs as gpu_needs_of_values
+from placement.values import limits as limits_of_values
 from placement.values import shares as shares_of_values
 from quotas.engine import holds
 from simulator import figures, gateways, simulation, tally, traces, values
@@ -60,7 +64,8 @@ MODULES = (
     spec, gpu_needs_of_objects, rendering, volumes, quotes, scopes, visibility, fleet, policies, siting, plan, search,
     candidates, contest, shortages, work, advance, budgets_of_values, datasets_of_values, decisions,
     gpu_needs_of_values, maintenance, model, nodes, preemption, shares_of_values, storages, strategies, holds, figures,
-    gateways, shares_of_simulator, simulation, tally, traces, values,
+    gateways, shares_of_simulator, simulation, tally, traces, values, backtest, idle, invoices, artifacts, relocation,
+    items, kueue, kueue_reading, limits_of_values, sealing,
 )  # fmt: skip
 STANDS_IN = {
     # Fields of connections are named as they are where no caller names them otherwise.
@@ -69,6 +74,12 @@ STANDS_IN = {
     ("connection.FieldNames", "token"): "token",
     ("connection.FieldNames", "client_certificate_pem"): "client_certificate_pem",
     ("connection.FieldNames", "client_key_pem"): "client_key_pem",
+    ("idle.Offered", "is_available"): True,
+    ("invoices.Terms", "payment_days"): 30,
+    # As Kueue's own manifests have it.
+    ("kueue_reading.Node", "weight"): Fraction(1),
+    ("kueue_reading.Node", "stop"): "None",
+    ("kueue_reading.Node", "preempts"): "Never",
     # A device is one, on one host, and used by one pod.
     ("devices.Device", "shares"): 1,
     ("devices.Device", "share"): "shared",
