@@ -210,8 +210,10 @@ def test_an_invoice_says_all_of_this_and_nothing_else():
     }  # fmt: skip
     assert json.loads(document(head, lines)) == expected
 
-    credits = credit_lines(invoiced(lines), {1: Decimal(5)}, "USD")
-    note = json.loads(document(replace(head, kind="credit_note", terms=Terms(tax_name="VAT"), reference=""), credits))
+    taken_back = credit_lines(invoiced(lines), {1: Decimal(5)}, "USD")
+    note = json.loads(
+        document(replace(head, kind="credit_note", terms=Terms(tax_name="VAT"), reference=""), taken_back)
+    )
     taken = {"number": 1, "kind": "credit", "amount": "-5.00", "tax": "-0.95", "exact": "-5.000000000000", "credits": 1}
     kept = {name: expected["lines"][0][name] for name in ("tenant", "cluster", "flavor", "month")}
     assert note == expected | {
