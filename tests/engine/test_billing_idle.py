@@ -277,6 +277,9 @@ def test_who_got_money_back_bears_no_share():
     assert share_platform(8, PlatformSplit.EVEN, charged).parts == {("a", ""): 4, ("c", ""): 4}
     assert share_platform(8, PlatformSplit.FIXED, charged, {("d", ""): 1, ("e", ""): 0}).parts == {("d", ""): 8}
     assert share_platform(8, PlatformSplit.FIXED, charged).central == 8
+    nobody = {("a", ""): 0, ("b", ""): -1}
+    assert share_idle(8, IdleSplit.PROPORTIONAL, nobody) == Shared(8)
+    assert share_platform(8, PlatformSplit.EVEN, nobody) == Shared(8)
     assert share_platform(1, PlatformSplit.EVEN, charged).parts == {("a", ""): 1}
 
 

@@ -52,6 +52,11 @@ def test_a_cpu_only_flavor_costs_by_the_core():
     assert piece.cost == Decimal("0.12")
 
 
+def test_what_is_priced_by_the_core_pays_nothing_for_devices():
+    (piece,) = rate(Load("core", 3, 1000, NOON), NOON, NOON + HOUR, [price("0.04")])
+    assert piece.cost == Decimal("0.04")
+
+
 def test_a_guest_has_no_price_where_only_gpus_have_one():
     (piece,) = rate(gpus(0, cpu=4000), NOON, NOON + HOUR, [price("2.5")])
     assert (piece.cost, piece.cpu_millicore_milliseconds, piece.price_id, piece.currency) == (

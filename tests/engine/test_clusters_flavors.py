@@ -275,3 +275,15 @@ def test_only_taints_of_accelerators_and_spot_are_tolerated():
     )
     assert untolerated([{"key": "team", "value": "a", "effect": "NoSchedule"}], "nvidia", "spot") == "team=a:NoSchedule"
     assert tolerations_for("", "on_demand") == ()
+
+
+@pytest.mark.parametrize(
+    ("product", "model"),
+    [
+        ("H100", "H100-80GB"), ("A100", "A100-40GB"), ("V100", "V100-16GB"), ("P100", "P100-16GB"), ("A800", "A800-80GB"),
+        ("H800", "H800-80GB"),
+    ],
+)  # fmt: skip
+def test_a_model_of_several_sizes_has_its_usual_one_if_nothing_tells_it(product, model):
+    assert nvidia_model(product) == nvidia_model(product, 0) == (model, "")
+    assert usual_memory_mib(model) == int(model.partition("-")[2].removesuffix("GB")) * 1024

@@ -193,22 +193,58 @@ def test_everything_else_becomes_an_equal_or_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("objects", "told"),
+    ("objects", "code", "told"),
     [
-        ([manifest("Cohort", "a", parentName="b"), manifest("Cohort", "b", parentName="a")], "circle of parents"),
-        ([manifest("ClusterQueue", "a"), manifest("ClusterQueue", "a")], "all.yaml, line 10, column 3"),
-        ([manifest("ClusterQueue", "../a")], "must have a name"),
-        ([manifest("ClusterQueue", "a", resourceGroups=quota("many"))], "is not an amount"),
-        ([manifest("ClusterQueue", "a", resourceGroups={})], "must be a list"),
-        ([], "no ClusterQueue"),
-        ([*(manifest("Cohort", f"c{n}", parentName=f"c{n - 1}" if n else "") for n in range(17))], "deeper than 16"),
-        (["text"], "must be a mapping"),
+        ([manifest("Cohort", "a", parentName="b"), manifest("Cohort", "b", parentName="a")], "not_allowed", "circle of parents"),
+        ([manifest("ClusterQueue", "a"), manifest("ClusterQueue", "a")], "bad_manifest", "all.yaml, line 10, column 3"),
+        ([manifest("ClusterQueue", "../a")], "bad_manifest", "must have a name"),
+        ([manifest("ClusterQueue", "a", resourceGroups=quota("many"))], "bad_manifest", "is not an amount"),
+        ([manifest("ClusterQueue", "a", resourceGroups={})], "bad_manifest", "must be a list"),
+        ([], "required", "no ClusterQueue"),
+        ([*(manifest("Cohort", f"c{n}", parentName=f"c{n - 1}" if n else "") for n in range(17))], "too_deep", "deeper than 16"),
+        (["text"], "bad_manifest", "must be a mapping"),
+        ([manifest("ClusterQueue", "a"), manifest("WorkloadPriorityClass", "a.b") | {"value": 1}], "bad_format", "WorkloadPriorityClass a.b: a class's name"),
     ],
-)
-def test_what_contradicts_itself_is_refused_with_its_place(objects, told):
+)  # fmt: skip
+def test_what_contradicts_itself_is_refused_with_its_place(objects, code, told):
     with pytest.raises(Refused) as refused:
         imported(*objects)
     assert told in str(refused.value)
+    assert [(fault.field, fault.code) for fault in refused.value.faults] == [("", code)]
+
+
+def test_a_cohort_may_be_sixteen_levels_deep_and_less_below_a_tenant():
+    cohorts = [manifest("Cohort", f"c{n}", parentName=f"c{n - 1}" if n else "") for n in range(16)]
+    assert len(read_tree(imported(*cohorts).text).items) == 16
+    with pytest.raises(Refused):
+        imported(*cohorts, below="acme")
+    assert len(read_tree(imported(*cohorts[:15], below="acme").text).items) == 15
+
+
+@pytest.mark.parametrize("below", ["Acme", "acme/", "/acme", "acme//a", f"acme/{'a' * 64}"])
+def test_a_tree_is_put_only_below_a_tenant(below):
+    with pytest.raises(Refused) as refused:
+        imported(manifest("ClusterQueue", "a"), below=below)
+    assert [(fault.field, fault.code) for fault in refused.value.faults] == [("below", "bad_format")]
+
+
+def test_names_that_are_no_names_of_tenants_are_changed_and_told_once():
+    found = imported(*(manifest("ClusterQueue", name) for name in ("a.b", "a-b", f"{'x' * 70}")))
+    tenants = [key.tenant for key in read_tree(found.text).items]
+    assert tenants == ["a-b", "a-b-2", "x" * 55]
+    assert [one for one in found.warnings if "its tenant is named" in one] == [
+        "ClusterQueue a.b: its tenant is named a-b", "ClusterQueue a-b: its tenant is named a-b-2",
+        f"ClusterQueue {'x' * 70}: its tenant is named {'x' * 55}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [(10**6, 10**6), (10**6 + 1, 10**6), (-(10**6), -(10**6)), (-(10**6) - 1, -(10**6))]
+)
+def test_a_class_has_a_value_within_a_million(value, kept):
+    found = imported(manifest("ClusterQueue", "a"), manifest("WorkloadPriorityClass", "high") | {"value": value})
+    [item] = [item for key, item in read_tree(found.text).items.items() if key.kind is Kind.PRIORITY_CLASS]
+    assert (item["value"], any("becomes" in one for one in found.warnings)) == (kept, value != kept)
 
 
 def test_two_quotas_together_borrow_and_lend_what_both_may():

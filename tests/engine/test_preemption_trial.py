@@ -81,6 +81,14 @@ def test_of_shared_devices_only_cores_and_memory_count_as_free_and_of_an_unknown
     assert pool.devices[:, 0].sum() == 3000
 
 
+def test_pods_of_a_flavor_that_is_gone_give_nothing_back_and_those_beside_them_do():
+    one = running(1, {"n0": 2})
+    mixed = replace(one, pods=(replace(one.pods[0], flavor="gone"), *one.pods))
+    busy = [two_flavors("n0", h100_free=2, rdma_free=4, **USED)]
+    found = trial_of(busy, [mixed])._state([0], [mixed])
+    assert found.pool(1).free[:4, 0].tolist() == [4, 64_000, 65_536, 20]
+
+
 def many(count, gpus=8):
     return [run_on(number + 1, {f"c1-n{number}": 1}, gpus=gpus, minutes=10 + number) for number in range(count)]
 
