@@ -201,12 +201,12 @@ def test_names_of_fields_are_those_that_files_and_requests_have():
         (artifacts_of_jobs.ARTIFACT_FIELDS, "name storage path url required"),
         (init_and_sidecars.INIT_FIELDS, "image command args env cpu memory secrets"),
         (init_and_sidecars.SIDECAR_FIELDS, "name image command args env cpu memory secrets"),
-        (pods.POD_SET_FIELDS, "name count image command args env cpu memory gpu ports shm scratch mounts secrets pull_secret"
-         " resources init sidecars"),
+        (pods.POD_SET_FIELDS, ("name count image command args env cpu memory gpu ports shm scratch mounts secrets pull_secret"
+         " resources init sidecars")),
         (places.CONSTRAINT_FIELDS - gpu_needs.NEED_FIELDS,
          "clusters exclude_clusters regions capacity_types overflow reservation"),
-        (policy_reading.POLICY_FIELDS, "default_strategy default_priority_class strategies clusters regions capacity_types"
-         " flavors weights"),
+        (policy_reading.POLICY_FIELDS, ("default_strategy default_priority_class strategies clusters regions capacity_types"
+         " flavors weights")),
         (policy_hooks._ANSWER_FIELDS, "allow message changes"),
         (priority_classes.CLASS_FIELDS, "name value description is_open is_default preempts shield_seconds grants"),
         (reservation_reading.RESERVATION_FIELDS, "tenant name cluster starts_at ends_at count pod_sets topology constraints"),
@@ -214,10 +214,10 @@ def test_names_of_fields_are_those_that_files_and_requests_have():
         (local_state._KEPT_PATHS, "dev proc sys etc"),
         (manifest._MANIFEST_FIELDS, "apiVersion kind metadata spec"),
         (manifest._METADATA_FIELDS, "name labels"),
-        (manifest._JOB_FIELDS, "parallelism completions completionMode activeDeadlineSeconds backoffLimit suspend"
-         " podReplacementPolicy template"),
-        (manifest._POD_FIELDS, "containers restartPolicy automountServiceAccountToken enableServiceLinks securityContext"
-         " volumes"),
+        (manifest._JOB_FIELDS, ("parallelism completions completionMode activeDeadlineSeconds backoffLimit suspend"
+         " podReplacementPolicy template")),
+        (manifest._POD_FIELDS, ("containers restartPolicy automountServiceAccountToken enableServiceLinks securityContext"
+         " volumes")),
         (manifest._CONTAINER_FIELDS, "name image command args env resources securityContext ports volumeMounts"),
         (manifest_volumes._MOUNT_FIELDS, "name mountPath"),
         (kueue_reading.QUEUE_FIELDS, "resourceGroups cohort cohortName fairSharing stopPolicy preemption"),
@@ -226,8 +226,8 @@ def test_names_of_fields_are_those_that_files_and_requests_have():
         (kueue_reading.NOT_READ, "apiVersion kind metadata status spec"),
         (kueue.HELD, "Hold HoldAndDrain"),
         (fleetfile.CLUSTER_FIELDS, "name region provider member hints summary_seconds nodes price_changes"),
-        (fleetfile.GROUP_FIELDS, "name count model gpus cpu memory_gib price flavor spot zone block rack nodes_per_rack clique"
-         " pods vendor gpu_memory_mib interruptions_per_hour"),
+        (fleetfile.GROUP_FIELDS, ("name count model gpus cpu memory_gib price flavor spot zone block rack nodes_per_rack clique"
+         " pods vendor gpu_memory_mib interruptions_per_hour")),
         (fleetfile.CHANGE_FIELDS, "at_hours flavor price"),
         (reading.TOP, "apiVersion kind tenants priority_classes"),
         (reading.OF_TENANT, "path kind labels weight limits user_limits submission_limit roles budgets invoice_terms"),
