@@ -254,3 +254,43 @@ def test_two_quotas_together_borrow_and_lend_what_both_may():
     assert bounded.plus(lends) == Amounts(12, borrow=3, lend=3 + 4)
     assert bounded.plus(Amounts(4, borrow=None)) == Amounts(12, borrow=None, lend=3 + 4)
     assert Amounts(8, borrow=2).plus(Amounts(4)) == Amounts(12)
+
+
+def test_a_local_queue_is_a_project_with_its_own_weight_and_stop():
+    queue = manifest("ClusterQueue", "team", cohortName="lab")
+    local = [
+        manifest("LocalQueue", "main", namespace="vision", clusterQueue="team", fairSharing={"weight": "0.5"}),
+        manifest("LocalQueue", "more", namespace="vision", clusterQueue="team", stopPolicy="HoldAndDrain"),
+        manifest("LocalQueue", "main", namespace="speech", clusterQueue="team", fairSharing={"weight": 1}),
+    ]
+    found = imported(queue, *local)
+    items = read_tree(found.text).items
+    projects = {key.tenant for key, value in items.items() if key.kind is Kind.TENANT and value["kind"] == "project"}
+    assert projects == {"lab/team/vision", "lab/team/vision-more", "lab/team/speech"}
+    assert {key.tenant: value for key, value in items.items() if key.kind is Kind.WEIGHT} == {
+        "lab/team/vision": {"weight": "0.5"}
+    }
+    stopped = {key.tenant: value for key, value in items.items() if key.kind is Kind.LIMIT and key.name == "jobs"}
+    assert stopped == {
+        "lab/team/vision-more": {
+            "resource": "jobs", "clusters": [], "nominal": "0", "borrowing_limit": "0", "lending_limit": None,
+            "reclaims": False, "reclaim_after": None,
+        }
+    }  # fmt: skip
+    assert any("HoldAndDrain" in one for one in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("weight", "kept", "is_told"),
+    [
+        ("0.01", "0.01", False),
+        ("0.001", "0.01", True),
+        ("1000", "1000", False),
+        ("1001", "1000", True),
+        ("0.125", "0.12", True),
+    ],
+)
+def test_a_weight_is_kept_within_its_bounds_or_told(weight, kept, is_told):
+    found = imported(manifest("ClusterQueue", "a", fairSharing={"weight": weight}))
+    assert read_tree(found.text).items[Key(Kind.WEIGHT, "a")] == {"weight": kept}
+    assert any("becomes" in one for one in found.warnings) is is_told

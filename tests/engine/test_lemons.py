@@ -1,5 +1,6 @@
 """Nodes that make jobs fail are found, healthy ones are not, and neither one program nor one tenant can make one bad."""
 
+import math
 import random
 
 import pytest
@@ -111,3 +112,14 @@ def test_one_node_of_a_small_cluster_may_be_avoided():
     bad = [NodeRun("c", "n5", f"bad{number}", f"g{number % 4}", True) for number in range(40)]
     assert named(find_lemons([*runs(5, {}, usual=0.0), *bad], {"c": 2})) == ["n5"]
     assert named(find_lemons([*runs(5, {}, usual=0.0), *bad], {})) == ["n5"]
+
+
+@pytest.mark.parametrize(("least", "mean"), [(1, 0.5), (2, 0.5), (3, 3.0), (4, 0.01), (1, 7.5), (12, 4.0), (30, 10.0)])
+def test_the_tail_of_a_poisson_distribution_is_one_minus_its_beginning(least, mean):
+    beginning = math.fsum(math.exp(-mean) * mean**count / math.factorial(count) for count in range(least))
+    assert poisson_tail(least, mean) == pytest.approx(1 - beginning, rel=1e-9)
+
+
+def test_no_failure_is_certain_and_without_a_mean_there_are_none():
+    assert (poisson_tail(0, 0.0), poisson_tail(0, 3.0), poisson_tail(-1, 3.0)) == (1.0, 1.0, 1.0)
+    assert (poisson_tail(1, 0.0), poisson_tail(1, -1.0)) == (0.0, 0.0)
