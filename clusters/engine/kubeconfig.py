@@ -50,8 +50,6 @@ def read_kubeconfig(text: str, field: str = "kubeconfig") -> Connection:
     contexts = reader.entries(config, "contexts", "context", _CONTEXT)
     if config.get("apiVersion", "v1") != "v1" or config.get("kind", "Config") != "Config":
         reader.refuse("", "not_a_kubeconfig", "apiVersion must be v1 and kind Config")
-    if config.get("preferences"):
-        reader.refuse("preferences", "unknown_field", "preferences must be empty")
     _, context = reader.choose(contexts, config.get("current-context"), "current-context")
     cluster_path, cluster = reader.choose(clusters, context.get("cluster"), "contexts")
     user_path, user = reader.choose(users, context.get("user"), "contexts")

@@ -195,7 +195,7 @@ def test_an_invoice_says_all_of_this_and_nothing_else():
             "exact": f"{amount}0000000000", "amount": amount, "tax": tax, "unit": "gpu",
         } | more  # fmt: skip
 
-    expected = {
+    expected: dict[str, Any] = {
         "schema": "switchyard.invoice/1", "kind": "invoice", "number": "INV-000007", "issuer": "Acme Ltd",
         "organisation": "acme", "tenant": "acme", "month": "2026-10", "revision": 2, "checksum": "c" * 64, "edition": 3,
         "currency": "USD", "issued_at": "2026-11-05T12:00:00.000Z", "due_on": "2026-11-19", "payment_days": 14,
