@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.pools import PART, UNITS, WHOLE
+from placement.fleet.pools import PART, UNITS, WHOLE, WIDTH_OF_LEVEL
 from placement.fleet.siting import Site, need_of, tightness
 from placement.values.decisions import Closure
 from placement.values.model import Topology
@@ -259,3 +259,11 @@ def test_an_empty_fleet_is_bounded_by_what_nodes_have_and_a_used_one_by_what_is_
         assert state.bounds[UNITS].tolist() == [units]
         assert (state.pool(0).bounds[UNITS], state.pool(0).free[UNITS, 0]) == (units, units)
     assert FleetState(fleet).free_share.tolist() == FleetState(fleet).cluster_free.tolist() == [3 / 8]
+
+
+def test_pods_keep_to_a_clique_only_on_accelerators_of_several_hosts():
+    asked_for = pods(2, 1)
+    assert need_of(asked_for, (1, 0), Topology()).widest == WIDTH_OF_LEVEL["cluster"]
+    for hosts, level in ((1, "cluster"), (2, "clique")):
+        assert need_of(asked_for, (1, 0), Topology(), hosts).widest == WIDTH_OF_LEVEL[level]
+    assert need_of(pods(2, 0), (0, 0), Topology(), 2).widest == WIDTH_OF_LEVEL["cluster"]

@@ -137,3 +137,14 @@ def test_the_engine_hints_where_clusters_listen():
     for hints in (True, False):
         (choice,) = EngineGateway().choose([(1, job())], known(plan("a", hints=hints)), 0.0)
         assert (choice.is_hinted, choice.is_pinned) == (hints, False)
+
+
+def test_the_view_has_devices_in_parts_once_a_job_asks_for_a_part():
+    gateway, seen = EngineGateway(), known(plan("a"))
+    for number, asked, is_divisible in (
+        (1, job(), False),
+        (2, job(gpus=1, gpu_milli=500), True),
+        (3, job(gpus=1), True),
+    ):
+        gateway.choose([(number, asked)], seen, 0.0)
+        assert gateway._view.is_divisible is is_divisible
