@@ -235,7 +235,7 @@ class FleetState:
     def __init__(self, fleet: Fleet, *, is_empty: bool = False) -> None:
         self.fleet = fleet
         self.is_empty = is_empty
-        self.free_share: Floats = np.zeros(0) if is_empty else fleet.free_share.copy()
+        self.free_share: Floats = fleet.free_share.copy()
         """Per pool: the free part of its units (of its cores if it has no GPU)."""
         self.cluster_free: Floats = np.zeros(len(fleet.clusters))
         np.add.at(self.cluster_free, fleet.cluster_of_pool, fleet.part_of_cluster * fleet.free_share)

@@ -49,3 +49,10 @@ def test_more_jobs_ahead_of_it_than_a_round_considers_are_the_reason():
     assert isinstance(moved([FULL, uniform(2)], queue=ahead, depth=3), Placement)
     behind = [job(pods(1, 1), priority=MOVED.priority - 1) for _ in ahead]
     assert isinstance(moved([FULL, uniform(2)], queue=behind, depth=2), Placement)
+
+
+def test_jobs_of_the_same_priority_are_ahead_of_it_and_those_of_a_lower_one_behind():
+    urgent, one_place = replace(MOVED, priority=50), [FULL, uniform(2, 1)]
+    for priority, is_behind in ((100, False), (50, False), (49, True), (0, True)):
+        found = moved(one_place, job_=urgent, queue=[job(pods(1, 8), priority=priority)])
+        assert isinstance(found, Placement) is is_behind

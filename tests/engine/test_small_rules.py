@@ -12,11 +12,12 @@ from clusters.engine.clocks import JUST_NOW, Reading
 from federation.engine.intake.init_and_sidecars import containers_of, with_secrets
 from federation.engine.intake.priority_classes import ClassesHere, ClassHere
 from placement.answers.quotes import capacity
+from placement.fleet.totals import Capacities, totals_of
 from placement.ranking.reason_words import kind_of
 from placement.values.preemption import RoomClaim
 from quotas.engine.origin import Origin
 
-from .fleets import NOW, job, pods, reservation, snapshot, uniform
+from .fleets import NOW, cluster, flavor, job, node, pods, reservation, snapshot, uniform
 from .preemption_worlds import planned
 from .test_reclaim import GPU, borrowing, lent, of_b, stopped
 
@@ -90,3 +91,33 @@ def test_what_is_kept_for_a_waiting_job_is_no_debt_of_others():
     )
     given = borrowing(runs[0], limits=lent([runs[0]], whole=16))
     assert stopped(planned(replace(given, queue=(*given.queue, other), claims=(kept,)))) is None
+
+
+def test_a_path_may_use_what_serves_it_and_what_serves_only_tenants_below_it():
+    owned = [
+        ("", 1.0),
+        ("acme", 10.0),
+        ("acme/ml", 100.0),
+        ("acme/ml", 200.0),
+        ("acme/ml/x", 1000.0),
+        ("globex", 5000.0),
+    ]
+    found = Capacities(
+        [(uniform(number, owner_path=path), (size, 2 * size, 3 * size)) for number, (path, size) in enumerate(owned)]
+    )
+    for path, size in (
+        ("acme", 1311.0), ("acme/ml", 1311.0), ("acme/web", 11.0), ("acme/ml/x", 1311.0), ("acme/ml/y", 311.0),
+        ("globex", 5001.0), ("other", 1.0),
+    ):  # fmt: skip
+        assert found.at(path) == (size, 2 * size, 3 * size)
+    assert Capacities([]).at("acme") == (0.0, 0.0, 0.0)
+
+
+def test_all_that_a_cluster_has_counts_whether_free_or_not():
+    of, sliced = flavor(), flavor(sharing="mig:1g.10gb")
+    nodes = [
+        node("a", [of, sliced], [4, 14], [0, 14], cpu=3000, memory=50),
+        node("b", flavor(""), 0, cpu=500, memory=5, is_usable=False),
+    ]
+    kinds = [of, sliced, flavor("")]
+    assert totals_of(cluster(1, nodes, kinds)) == (6000.0, 3500.0, 55.0)
