@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -297,3 +298,20 @@ def test_a_tenant_holds_what_all_pods_of_its_running_jobs_take():
     running = [job(pods=2, gpus=3, cpu_millicores=500, memory_mib=7), job(gpus=0, memory_mib=100)]
     (own,) = PastUses(USUAL).shares(running, 0.0).tenants
     assert own.held == {"gpu": 6000, "cpu": 1000, "memory": 114}
+
+
+def test_the_page_of_two_gateways_has_them_side_by_side_and_nothing_between():
+    found = counted_figures()
+    page = html_page([found, replace(found, gateway="other")], {"seed": 1}).decode()
+    c0, c1 = "<td>12.34</td><td>50.00 %</td>", "<td>0.00</td><td>50.00 %</td>"
+    head = "".join(f'<th scope="col">{name}</th><th scope="col">allocated</th>' for name in ("switchyard", "other"))
+    rows = f"<tr><th scope='row'>c0</th>{c0}{c0}</tr><tr><th scope='row'>c1</th>{c1}{c1}</tr>"
+    assert (
+        f'<th scope="col">Cluster</th>{head}</tr></thead><tbody>{rows}</tbody></table></div></section></main>' in page
+    )
+    first = (
+        '<th scope="col">Figure</th><th scope="col">switchyard</th><th scope="col">other</th></tr></thead><tbody><tr>'
+    )
+    assert f'{first}<th scope="row">jobs (finished)</th><td>4 (2)</td><td>4 (2)</td></tr><tr><th' in page
+    assert page.count("switchyard</li><li>") == page.count("other</li></ul>") == 4
+    assert "</section><section>" in page
