@@ -8,9 +8,14 @@ from typing import Any
 
 from foundation.threads import DatabaseThreads, Pools, Threads
 
+REST_SECONDS = 3600.0
+
 
 class IdleThreads(DatabaseThreads):
-    """Threads that can be waited for without an end to them."""
+    """Threads that can be waited for without an end to them, and do not end by themselves between two tests."""
+
+    def __init__(self, name: str, count: int) -> None:
+        super().__init__(name, count, rest_seconds=REST_SECONDS)
 
     def wait_until_idle(self) -> None:
         """Waits for running work."""

@@ -5,8 +5,16 @@ import pytest
 from clusters.drivers import connections
 from foundation.threads import Pools, close_kept_threads, use_pools
 from tests.builders import actor_for, bind, make_tenant, make_user
+from tests.kept_sessions import sessions_are_kept
 from tests.kept_threads import KeptPools
 from tests.live import simulated_cluster
+
+
+@pytest.fixture(autouse=True, scope="package")
+def kept_sessions(django_db_setup):
+    """They end before the tests' database is dropped."""
+    with sessions_are_kept():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import secrets
 
 import pytest
 from django.conf import settings
+from django.core.servers.basehttp import ThreadedWSGIServer
 from django.db import connection
 from django.test import Client
 from playwright.sync_api import sync_playwright
@@ -12,6 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from devtools.browser import locate
 from tests.builders import bind, make_cluster, make_flavor, make_limit, make_node, make_user
+from tests.kept_sessions import end_sessions, sessions_are_kept
 
 # Playwright keeps an event loop in this thread; Django would refuse queries here although nothing runs at the same time.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
@@ -93,6 +95,14 @@ def live_server():
         server = LiveServer("localhost")
     yield server
     server.stop()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kept_sessions(django_db_setup, live_server):
+    """A thread of the server, which serves one connection of the browser, goes on with a session of one before."""
+    with sessions_are_kept(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ThreadedWSGIServer, "_close_connections", lambda _: end_sessions())
+        yield
 
 
 class KeptWindow:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import IntegrityError, connection, transaction
 
 from clusters.models import Cluster
 from clusters.operations import remove_cluster
@@ -14,6 +14,7 @@ from foundation import clock
 from foundation.problems import Conflict
 from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_tenant, make_user
+from tests.kept_sessions import end_sessions
 from tests.refusals import constraint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -35,7 +36,7 @@ def another_session():
         try:
             yield pool
         finally:
-            pool.submit(connections.close_all).result()
+            pool.submit(end_sessions).result()
 
 
 def wait_until_blocked():

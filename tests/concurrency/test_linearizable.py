@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from django.db import connections
 
 from devtools.porcupine.checking import check
 from devtools.porcupine.history import NANOSECONDS, History
@@ -20,6 +19,7 @@ from quotas.operations import end_holds, take_holds
 from tests.builders import bearer, bind, hold_request, make_limit, make_spec, make_tenant, make_user, submit
 from tests.concurrency.test_quota_races import at_once
 from tests.concurrency.test_submit import post_job
+from tests.kept_sessions import end_sessions
 from tests.live import gpu_job, observe_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -194,7 +194,7 @@ def test_the_states_of_jobs(history, judged, cluster, submitter):
             observe_until(lambda: not Job.objects.filter(finished_at=None).exists())
         finally:
             ended.set()
-            connections.close_all()
+            end_sessions()
 
     works = [observes, cancels, cancels, reads, reads]
     together(lambda client, luck: works[client](client, luck), clients=len(works))

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from django.db import connections as django_connections
 from django.db import transaction
 from django.db.models import Count
 
@@ -24,6 +23,7 @@ from foundation.problems import Conflict
 from quotas.models import QuotaLimit
 from tenancy.models import AuditEntry
 from tests.builders import make_limit, submit
+from tests.kept_sessions import end_sessions
 from tests.live import gpu_job, observe_until, simulated_cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,7 +40,7 @@ def at_once(*works: Callable[[], object]) -> list[Exception]:
         except Exception as error:  # noqa: BLE001 - the test looks at what was raised
             raised.append(error)
         finally:
-            django_connections.close_all()
+            end_sessions()
 
     threads = [threading.Thread(target=run, args=(work,)) for work in works]
     for thread in threads:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from django.db import connections as django_connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from prometheus_client import REGISTRY
@@ -23,6 +22,7 @@ from federation.operations.observation import Observations, record_observations
 from foundation.clock import now
 from foundation.threads import close_kept_threads
 from tests.builders import submit
+from tests.kept_sessions import end_sessions
 from tests.live import call, gpu_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,7 +81,7 @@ class Race:
         except BaseException as error:  # noqa: BLE001 - the test looks at what was raised
             self.raised.append(error)
         finally:
-            django_connections.close_all()
+            end_sessions()
 
 
 def _always() -> threading.Event:

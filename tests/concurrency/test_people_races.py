@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.test import Client
 
 from foundation.clock import now
@@ -28,6 +27,7 @@ from tenancy.operations import (
 )
 from tenancy.queries import SYSTEM, actor_for, administers, permanent_admins
 from tests.builders import bind, join, make_tenant, make_user
+from tests.kept_sessions import end_sessions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MANY = 8
@@ -46,7 +46,7 @@ def at_once(*acts):
         except Problem as problem:
             answers[number] = problem.code
         finally:
-            connections.close_all()
+            end_sessions()
 
     threads = [threading.Thread(target=one, args=item) for item in enumerate(acts)]
     for thread in threads:

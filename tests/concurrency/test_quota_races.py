@@ -13,6 +13,7 @@ from quotas.operations import HoldRequest, delete_user_limit, end_holds, put_lim
 from quotas.queries import discrepancies, limit_states
 from tenancy.queries import SYSTEM
 from tests.builders import hold_request, make_limit, make_tenant
+from tests.kept_sessions import end_sessions
 from tests.refusals import constraint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -22,7 +23,7 @@ CONNECTIONS = threading.Semaphore(100)
 
 
 def at_once(works):
-    """The results of all works, begun together in a thread each with its own connection; an error in one is raised."""
+    """The results of all works, begun together in a thread each with a session of its own; an error in one is raised."""
     barrier = threading.Barrier(len(works))
     results = [None] * len(works)
     errors = []
@@ -34,7 +35,7 @@ def at_once(works):
                 try:
                     results[number] = work()
                 finally:
-                    connection.close()
+                    end_sessions()
         except Exception as error:  # noqa: BLE001 - whatever it was, the test shows it
             errors.append(error)
 
@@ -194,7 +195,7 @@ def uncommitted_take():
                 taken.set()
                 assert go_on.wait(DEADLINE_SECONDS)
         finally:
-            connection.close()
+            end_sessions()
 
     thread = threading.Thread(target=take)
     thread.start()

@@ -5,7 +5,6 @@ import threading
 from collections import Counter
 
 import pytest
-from django.db import connections
 from django.test import Client
 
 from federation.models import Job, JobEvent
@@ -14,6 +13,7 @@ from quotas.operations import put_submission_limit
 from tenancy.models import AuditEntry, IdempotencyRecord
 from tenancy.queries import SYSTEM
 from tests.builders import bearer, bind, make_spec, make_tenant, make_user
+from tests.kept_sessions import end_sessions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MANY = 50
@@ -28,7 +28,7 @@ def at_once(post, count):
             barrier.wait(timeout=30)
             answers[number] = post(number)
         finally:
-            connections.close_all()
+            end_sessions()
 
     threads = [threading.Thread(target=one, args=[number]) for number in range(count)]
     for thread in threads:

@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 
 from tests.emptying import needs_new_session
+from tests.kept_sessions import end_sessions, sessions_are_kept
 from tests.kept_threads import KeptPools
 
 STATE = """
@@ -72,3 +73,58 @@ def test_threads_that_are_kept_have_ended_their_work_and_serve_the_next_owner():
         assert pools.kept("more", 2) is not pools.kept("more", 1)
     finally:
         pools.end()
+
+
+def in_a_thread(work):
+    """What the work returns in a thread, which ends its sessions."""
+    found = []
+
+    def run():
+        try:
+            found.append(work())
+        finally:
+            end_sessions()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    return found[0]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_thread_goes_on_with_the_session_of_one_before_and_finds_nothing_of_it():
+    def leave_something():
+        before = state()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(7)")
+            cursor.execute("SET statement_timeout = 1234567")
+            cursor.execute("CREATE TEMP TABLE left_behind (x int)")
+        return before
+
+    with sessions_are_kept():
+        assert in_a_thread(state) == in_a_thread(leave_something) == in_a_thread(state)
+        first = in_a_thread(state)[0]
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [first])
+        assert in_a_thread(state)[0] != first, "one that broke is not lent"
+    assert in_a_thread(state)[0] != in_a_thread(state)[0]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_in_a_transaction_or_with_other_parameters_is_not_lent():
+    def begin():
+        connection.set_autocommit(False)
+        return state()[0]
+
+    def with_other_parameters():
+        connection.settings_dict = {
+            **connection.settings_dict,
+            "OPTIONS": {**connection.settings_dict["OPTIONS"], "application_name": "other"},
+        }
+        return state()[0]
+
+    with sessions_are_kept():
+        first = in_a_thread(begin)
+        second = in_a_thread(state)[0]
+        assert len({first, second, in_a_thread(with_other_parameters)}) == 3
+        assert in_a_thread(state)[0] == second

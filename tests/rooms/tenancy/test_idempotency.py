@@ -14,6 +14,7 @@ from tenancy.models import IdempotencyRecord, Tenant
 from tenancy.operations import answer_once, forget_old_answers
 from tenancy.queries import SYSTEM, actor_for
 from tests.builders import bearer, bind, make_tenant, make_user
+from tests.kept_sessions import end_sessions
 
 TENANTS = "/api/v1/tenants"
 BODY = {"name": "research", "kind": "team", "parent": "acme"}
@@ -153,7 +154,7 @@ def test_fifty_requests_at_once_with_one_key_make_one_tenant(caller):
             barrier.wait(60)
             answers.append(caller())
         finally:
-            connection.close()
+            end_sessions()
 
     threads = [threading.Thread(target=post) for _ in range(50)]
     for thread in threads:
@@ -185,7 +186,7 @@ def test_a_first_request_that_takes_long_is_still_in_progress(caller):
                 actor_for(caller.user), tenant_id=acme.id, route="POST /tenants", key="key-1", body=b"", produce=produce
             )
         finally:
-            connection.close()
+            end_sessions()
 
     first = threading.Thread(target=work)
     first.start()
@@ -224,7 +225,7 @@ def test_when_the_first_request_fails_the_waiting_one_does_the_work():
         except Problem as problem:
             outcome.append(problem.code)
         finally:
-            connection.close()
+            end_sessions()
 
     first = threading.Thread(target=fail)
     first.start()

@@ -7,13 +7,13 @@ import pytest
 import redis
 from django.conf import settings
 from django.contrib.auth.hashers import Argon2PasswordHasher
-from django.db import connection
 from django.test import Client
 
 from foundation.clock import now
 from tenancy.models import AuditEntry, SignInTry, User
 from tenancy.operations import WINDOW, forget_what_is_over, return_try, take_try
 from tenancy.web import lockout
+from tests.kept_sessions import end_sessions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PASSWORD = "correct horse battery staple"
@@ -75,7 +75,7 @@ def in_parallel(count, work):
         try:
             results.append(work(number))
         finally:
-            connection.close()
+            end_sessions()
 
     threads = [threading.Thread(target=run, args=[number]) for number in range(count)]
     for thread in threads:

@@ -16,6 +16,7 @@ from tenancy.models import AuditEntry, RefusalCount
 from tenancy.operations import note_stranger_refused, record_audit, refusals, tell_counted_refusals
 from tenancy.queries import SYSTEM
 from tests.builders import bearer, bind, make_user
+from tests.kept_sessions import end_sessions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -82,7 +83,7 @@ def test_refusals_at_the_same_moment_are_all_counted_and_bounded():
         try:
             refuse(20, f"198.51.100.{number % 4}")
         finally:
-            connection.close()
+            end_sessions()
 
     threads = [threading.Thread(target=run, args=[number]) for number in range(16)]
     for thread in threads:

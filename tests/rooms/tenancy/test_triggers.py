@@ -10,6 +10,7 @@ from tenancy.models import AuditEntry, AuditLink, IdempotencyRecord, Tenant
 from tenancy.operations import record_audit
 from tenancy.queries import SYSTEM
 from tests.builders import bind, make_tenant, make_token, make_user
+from tests.kept_sessions import end_sessions
 
 
 def execute(statement, *params):
@@ -95,7 +96,7 @@ def test_a_child_added_while_its_ancestors_move_ends_below_the_moved():
             moved.wait(10)
             Tenant.objects.create(parent=deep, name="late", kind="project")
         finally:
-            connection.close()
+            end_sessions()
 
     adding = threading.Thread(target=add)
     adding.start()
@@ -146,7 +147,7 @@ def test_entries_of_many_transactions_at_once_make_one_chain_without_gaps():
                     record_audit(SYSTEM, "thing.change", object_kind="thing", object_id=new_id())
                     record_audit(SYSTEM, "thing.change", object_kind="thing", object_id=new_id())
         finally:
-            connection.close()
+            end_sessions()
 
     threads = [threading.Thread(target=write) for _ in range(8)]
     for thread in threads:
