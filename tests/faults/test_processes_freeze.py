@@ -7,12 +7,13 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from federation.locks import CLAIM_SECONDS
 from tests.faults.stand import FaultRun, Stand
 from tests.faults.test_processes_die import submit_some
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(600)]
-FROZEN_SECONDS = 45
-"""Longer than a claim lasts (`federation.locks`)."""
+FROZEN_SECONDS = CLAIM_SECONDS + 10
+"""Others have what the frozen one had claimed, and go on with it."""
 
 
 @pytest.mark.parametrize(
