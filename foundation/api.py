@@ -16,9 +16,10 @@ from rest_framework import exceptions as drf
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from .media import PROBLEM_MEDIA_TYPE, ProblemRenderer
+from .media import ProblemRenderer
 from .plain_json import encode
 from .plain_json import instant as instant
+from .problem_json import PROBLEM_MEDIA_TYPE, problem_body
 from .problems import (
     FieldError,
     InternalError,
@@ -35,23 +36,9 @@ from .problems import (
     Unavailable,
     UnsupportedMediaType,
 )
-from .requests import current_request_id
 
 log = logging.getLogger(__name__)
 BUSY_SIGNS = ("lock timeout", "deadlock detected", "could not serialize")
-
-
-def problem_body(problem: Problem) -> dict[str, Any]:
-    """The RFC 9457 members of a refusal."""
-    return {
-        "type": f"https://switchyard.dev/problems/{problem.code}",
-        "title": problem.title,
-        "status": problem.status,
-        "code": problem.code,
-        "detail": problem.detail,
-        "request_id": current_request_id.get(),
-        "errors": [{"field": e.field, "code": e.code, "detail": e.detail} for e in problem.errors],
-    }
 
 
 def answer_exception(error: Exception, context: Mapping[str, Any]) -> Response | None:

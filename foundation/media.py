@@ -10,9 +10,8 @@ from rest_framework.renderers import BaseRenderer
 
 from . import strict_json
 from .plain_json import encode
+from .problem_json import PROBLEM_MEDIA_TYPE
 from .problems import MalformedBody, PayloadTooLarge, UnsupportedMediaType
-
-PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 
 class JSONRenderer(BaseRenderer):

@@ -24,7 +24,7 @@ from federation.queries.quota_in_the_way import quota_in_the_way
 from federation.queries.runtimes import runtime_of_job
 from federation.queries.went_first import reason_text, reason_texts
 from foundation import clock
-from foundation.api import problem_body
+from foundation.problem_json import problem_body
 from foundation.problems import Invalid
 from foundation.schema import page_shape
 from tenancy.api.views import ApiView

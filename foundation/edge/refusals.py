@@ -2,11 +2,10 @@
 
 from http import HTTPStatus
 
-from foundation.api import problem_body
 from foundation.headers import headers
 from foundation.ids import new_id
-from foundation.media import PROBLEM_MEDIA_TYPE
 from foundation.plain_json import encode
+from foundation.problem_json import PROBLEM_MEDIA_TYPE, problem_body
 from foundation.problems import Problem
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

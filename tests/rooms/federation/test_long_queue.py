@@ -6,8 +6,8 @@ from federation.models import Job
 from federation.operations import cycle, run_scheduling_cycle, submit_jobs
 from federation.queries.queue import load_queue
 from foundation import clock
-from foundation.api import problem_body
 from foundation.caches import reset_all
+from foundation.problem_json import problem_body
 from foundation.problems import RateLimited
 from quotas.operations import put_user_limit
 from tenancy.queries import SYSTEM

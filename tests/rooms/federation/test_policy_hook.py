@@ -13,7 +13,7 @@ from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailab
 from federation.models import Job, JobEvent
 from federation.operations import put_class, submit_job, submit_jobs
 from federation.queries.quotes import quote_of, quote_of_draft
-from foundation.api import problem_body
+from foundation.problem_json import problem_body
 from foundation.problems import Invalid, NotFound, PermissionDenied
 from tenancy.models import AuditEntry, IdempotencyRecord, User
 from tenancy.queries import SYSTEM, actor_for

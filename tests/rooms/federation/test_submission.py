@@ -7,8 +7,8 @@ from federation import operations
 from federation.models import Attempt, Job, JobEvent
 from federation.operations import submit_job, submit_jobs
 from federation.queries import feasibility
-from foundation.api import problem_body
 from foundation.models import OutboxMessage
+from foundation.problem_json import problem_body
 from foundation.problems import Invalid, NotFound, PermissionDenied
 from quotas.operations import put_limit
 from tenancy.models import AuditEntry, IdempotencyRecord
