@@ -1,8 +1,10 @@
 """A small client that speaks to a local control plane as its administrator."""
 
 import asyncio
+import json
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,29 +35,35 @@ def client(plane: ControlPlane, token: str = "", *, timeout_seconds: float = 10)
 
 def apply_file(plane: ControlPlane, path: Path) -> None:
     """Applies every object of a YAML file, as `kubectl apply --server-side` would."""
-    apply(plane, [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document])
+    apply(plane, _documents(path.read_text(encoding="utf-8")))
+
+
+@cache
+def _documents(text: str) -> Sequence[Mapping[str, Any]]:
+    """One file is applied to many control planes."""
+    return [document for document in yaml.safe_load_all(text) if document]
 
 
 def apply(plane: ControlPlane, objects: Iterable[Mapping[str, Any]]) -> None:
     """Server-side apply of each object, in order."""
     with client(plane) as http:
+        kinds_at = cache(lambda root: http.get(root).raise_for_status().json()["resources"])
         for manifest in objects:
-            path = _path(http, manifest)
+            path = _path(kinds_at, manifest)
             answer = http.patch(
                 path,
                 params={"fieldManager": FIELD_MANAGER, "force": "true"},
                 headers={"Content-Type": "application/apply-patch+yaml"},
-                content=yaml.safe_dump(dict(manifest)),
+                content=json.dumps(manifest),  # which is YAML too
             )
             if answer.is_error:
                 raise RuntimeError(f"{plane.name}: {path}: {answer.status_code} {answer.text}")
 
 
-def _path(http: httpx.Client, manifest: Mapping[str, Any]) -> str:
+def _path(kinds_at: Callable[[str], Any], manifest: Mapping[str, Any]) -> str:
     version, kind, metadata = manifest["apiVersion"], manifest["kind"], manifest["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    kinds = http.get(root).raise_for_status().json()["resources"]
-    found = next(entry for entry in kinds if entry["kind"] == kind and "/" not in entry["name"])
+    found = next(entry for entry in kinds_at(root) if entry["kind"] == kind and "/" not in entry["name"])
     where = f"/namespaces/{metadata.get('namespace', 'default')}" if found["namespaced"] else ""
     return f"{root}{where}/{found['name']}/{metadata['name']}"
 

@@ -1,7 +1,7 @@
 import io
+import json
 
 import pytest
-import yaml
 from django.core.management import call_command
 
 from tests.builders import bearer, make_user
@@ -13,8 +13,8 @@ SCHEMA, DOCS = "/api/v1/schema/", "/api/v1/docs/"
 @pytest.fixture(scope="module")
 def schema():
     out = io.StringIO()
-    call_command("spectacular", "--validate", "--fail-on-warn", stdout=out)
-    return yaml.safe_load(out.getvalue())
+    call_command("spectacular", "--validate", "--fail-on-warn", "--format", "openapi-json", stdout=out)
+    return json.loads(out.getvalue())
 
 
 def operations(schema):
