@@ -1,7 +1,7 @@
 """What mypy learned, kept for the next copy of the project: to check all types takes most of a minute of a core without it.
 
 mypy compares each file's content with what it knows, so that a copy of another state costs only what differs. A copy of the
-project that was checked before has a cache of its own, and nothing is brought or kept.
+project that was checked before has its cache already, and nothing is brought or kept.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""How a refusal is written (RFC 9457), for whoever sends one without the framework of the HTTP interface."""
+"""How a refusal is written (RFC 9457), for code that sends one without the framework of the HTTP interface."""
 
 from typing import Any
 
