@@ -57,7 +57,7 @@ def test_figures_of_money():
     assert (8, 4, timedelta(days=1)) == (anomalies.WEEKS, anomalies.LEAST_WEEKS, anomalies.A_DAY)
     assert (Decimal("5.2"), Decimal("0.25")) == (anomalies.SPREADS, anomalies.LEAST_PART)
     assert (backtest.WEEK, backtest.BEFORE, backtest.MOST_HORIZON, backtest.MOST_ORIGINS) == (7, 14, 28, 91)
-    assert (backtest.PERIODS, backtest.CLEARLY, backtest.LOW, backtest.HIGH) == (3, 0.95, 0.1, 0.9)
+    assert (backtest.RULE.periods, backtest.RULE.clearly, backtest.LOW, backtest.HIGH) == (3, 0.95, 0.1, 0.9)
     assert (28, 182, timedelta(days=1)) == (forecast.LEAST_DAYS, forecast.MOST_DAYS, forecast.A_DAY)
     assert budgets.MONTHS == {"month": 1, "quarter": 3, "year": 12}
     assert (invoices.SCHEMA, invoices.NUMBER_DIGITS, invoices.PLACES) == ("switchyard.invoice/1", 6, 6)
