@@ -73,6 +73,8 @@ STANDS_IN = {
     ("connection.FieldNames", "ca_pem"): "ca_pem",
     ("connection.FieldNames", "token"): "token",
     ("connection.FieldNames", "client_certificate_pem"): "client_certificate_pem",
+    ("backtest.Rule", "periods"): 3,
+    ("backtest.Rule", "clearly"): 0.95,
     ("connection.FieldNames", "client_key_pem"): "client_key_pem",
     ("idle.Offered", "is_available"): True,
     ("invoices.Terms", "payment_days"): 30,
