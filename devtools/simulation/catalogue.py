@@ -19,12 +19,12 @@ from federation.operations.priority_classes import put_class, remove_class
 from foundation import clock
 from foundation.problems import NotFound, Problem
 from quotas.engine.holds import Borrowing
-from quotas.models import SubmissionLimit
 from quotas.operations import put_limit, put_user_limit
-from quotas.operations.submission_limits import delete_submission_limit, put_submission_limit
+from quotas.operations.submission_limits import put_submission_limit
 from tenancy.models import Tenant
 from tenancy.queries import SYSTEM
 
+from . import submission_limits
 from .stage import BEGINS_AT, CLUSTERS, TEAMS, user
 
 if TYPE_CHECKING:
@@ -53,11 +53,9 @@ def change_catalogue(world: "World") -> None:
         (f"sets rules of {team}", lambda: put_failure_rules(user(who), _team(team).id, RULES), ""),
         (f"sets other rules of {team}", lambda: put_failure_rules(user(who), _team(team).id, OTHER_RULES), ""),
         (f"removes the rules of {team}", lambda: remove_failure_rules(user(who), _team(team).id), "failure_rules.remove"),
-        (f"limits what {team} submits", lambda: put_submission_limit(
-            SYSTEM, _team(team).path, most_waiting=most, jobs_per_minute=None), "submission_limit.put"),
-        (f"limits how fast {team} submits", lambda: put_submission_limit(
-            SYSTEM, _team(team).path, most_waiting=None, jobs_per_minute=most + 1), "submission_limit.put"),
-        ("removes limits on submission", delete_submission_limits, ""),
+        (f"limits what {team} submits", lambda: submission_limits.put(world, team, most, None), "submission_limit.put"),
+        (f"limits how fast {team} submits", lambda: submission_limits.put(world, team, None, most + 1), "submission_limit.put"),
+        ("removes limits on submission", lambda: submission_limits.delete_all(world), ""),
         (f"sets a budget of {amount}", lambda: put_budget(
             SYSTEM, WantedBudget("acme", "money", amount, "USD", "month", stops_admission=True)), "budget.put"),
     )  # fmt: skip
@@ -72,12 +70,6 @@ def ask_wrongly(world: "World") -> None:
     """Requests that cannot be fulfilled: each must be refused, for a reason that its asker can mend."""
     for number in (world.faults.choose(range(MANY)) for _ in range(4)):
         world.wish("asks wrongly", lambda number=number: _ask_wrongly(world, number))  # type: ignore[misc]
-
-
-def delete_submission_limits() -> None:
-    """All of them."""
-    for limit_id in SubmissionLimit.objects.order_by("id").values_list("id", flat=True):
-        delete_submission_limit(SYSTEM, limit_id)
 
 
 def remove_rules() -> None:

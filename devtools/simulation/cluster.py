@@ -282,7 +282,7 @@ class Cluster:
             .get("nodeAffinity", {})
             .get("requiredDuringSchedulingIgnoredDuringExecution", {})
         )
-        if not node.is_ready or node.taints or not accepts(terms.get("nodeSelectorTerms"), node):
+        if not node.is_open or not accepts(terms.get("nodeSelectorTerms"), node):
             return False
         others = [one for one in self.pods.values() if one.node == node.name and not one.is_ended]
         return gpus_of(pod) + sum(map(gpus_of, others)) <= node.gpus

@@ -159,6 +159,7 @@ def configure(url: str) -> None:
             "DATABASE_URL": url,
             "SWITCHYARD_PREPARED_STATEMENTS": "0",
             "SWITCHYARD_ALLOW_SIMULATION": "1",
+            "SWITCHYARD_PUBLIC_URL": "https://switchyard.example",
             "SWITCHYARD_METRICS_PORT": "0",
             # Sooner than usual, so that a run need not be long to lose a cluster.
             "SWITCHYARD_CLUSTER_LOST_SECONDS": "10",

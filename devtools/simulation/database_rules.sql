@@ -41,17 +41,26 @@ CREATE TRIGGER simulation_steps AFTER UPDATE ON federation_attempt
 CREATE TRIGGER simulation_steps AFTER UPDATE OF uid ON federation_remoteobject
     FOR EACH ROW WHEN (OLD.uid <> NEW.uid) EXECUTE FUNCTION simulation.note_step();
 
--- Attempts of which no usage can be written (`spoiling.py`).
-CREATE TABLE simulation.spoiled (attempt text PRIMARY KEY);
+-- Attempts of which no usage, or no pod, can be written (`spoiling.py`).
+CREATE TABLE simulation.spoiled (attempt text NOT NULL, what text NOT NULL, PRIMARY KEY (attempt, what));
 CREATE FUNCTION simulation.refuse_spoiled() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM simulation.spoiled WHERE attempt = NEW.run_id::text) THEN
+    IF EXISTS (SELECT FROM simulation.spoiled WHERE attempt = NEW.run_id::text AND what = 'meters') THEN
         RAISE EXCEPTION 'the row is spoiled' USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER simulation_refuses BEFORE INSERT OR UPDATE ON billing_meter
     FOR EACH ROW EXECUTE FUNCTION simulation.refuse_spoiled();
+CREATE FUNCTION simulation.refuse_spoiled_pods() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM simulation.spoiled WHERE attempt = NEW.attempt_id::text AND what = 'pods') THEN
+        RAISE EXCEPTION 'the row is spoiled' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER simulation_refuses BEFORE INSERT OR UPDATE ON federation_podrun
+    FOR EACH ROW EXECUTE FUNCTION simulation.refuse_spoiled_pods();
 
 CREATE SCHEMA kept;
 -- What a backup of the gateway's database contains.

@@ -55,7 +55,7 @@ class SimulatedClusterDriver:
         if what in WRITES:
             link.on_write(what, uid)
         await asyncio.sleep(faults.between(0.001, 0.05))
-        await self._reach()
+        await self._reach(is_change=what in WRITES)
         fault = self._fault_of(what, uid)
         if fault:
             link.scheduler.note(f"{self._cluster.name} {what} {fault}\n")
@@ -93,9 +93,10 @@ class SimulatedClusterDriver:
 
         return await self._call(what, arrive, uid)
 
-    async def _reach(self) -> None:
-        """Nothing gets through while the cluster is cut off."""
-        if self._link.is_cut or self._link.is_destroyed:
+    async def _reach(self, *, is_change: bool = False) -> None:
+        """Nothing gets through while the cluster is cut off, and no request for a change while a webhook hangs."""
+        link = self._link
+        if link.is_cut or link.is_destroyed or (is_change and link.hangs):
             await self._time_out()
         if self._link.is_revoked:
             raise AuthFailed("the credential is not accepted", status=401)
@@ -152,7 +153,7 @@ class SimulatedClusterDriver:
 
     async def may(self, right: Right, namespace: str = "") -> bool:  # noqa: ARG002 - the port's signature
         """Whether the published role has this right."""
-        return await self._call("may", lambda: right in ROLE)
+        return await self._call("may", lambda: right in ROLE and right.resource not in self._link.lacks)
 
     async def api_groups(self) -> frozenset[str]:
         """What it serves."""
@@ -190,6 +191,7 @@ class SimulatedClusterDriver:
         """Creates the Service. A stranger may have taken its name when the request arrives."""
 
         def arrive() -> None:
+            self._link.require("services")
             if self._link.happens("service_name_taken"):
                 self._cluster.take_service_name(manifest["metadata"])
             self._cluster.create_service(manifest)
@@ -198,7 +200,12 @@ class SimulatedClusterDriver:
 
     async def get_service(self, namespace: str, name: str) -> ServiceSeen:
         """As it is now."""
-        return await self._call("get_service", lambda: self._cluster.services.show(namespace, name))
+
+        def show() -> ServiceSeen:
+            self._link.require("services")
+            return self._cluster.services.show(namespace, name)
+
+        return await self._call("get_service", show)
 
     async def create_secret(self, manifest: Mapping[str, Any]) -> None:
         """Keeps its name."""
@@ -244,6 +251,7 @@ class SimulatedClusterDriver:
         """The pods of one Job."""
 
         def pods() -> list[PodSeen]:
+            self._link.show_pods()
             job = self._cluster.jobs.get((namespace, job_name))
             return [] if job is None else [seen(pod) for pod in self._cluster.pods_of(job)]  # type: ignore[misc]
 
@@ -287,6 +295,8 @@ class SimulatedClusterDriver:
         """Nothing is open."""
 
     def _listed(self, kind: Kind) -> list[Any]:
+        if kind == "pod":
+            self._link.show_pods()
         found = self._cluster.all(kind)
         if kind == "job":
             found = [job for job in found if is_ours(job, self._install_id)]

@@ -98,6 +98,17 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "release_unheard": (0.1, 0.5),
     # per restore of the database
     "unannounced": (0.3, 1.0),
+    # events
+    "restored_over_run": (0.5, 1.0),
+    "bulk_asked": (0.5, 1.5),
+    "asked_in_vain": (0.5, 1.5),
+    "pods_hidden": (0.5, 1.0),
+    "supplied": (1.0, 3.0),
+    "requests_hang": (0.5, 1.0),
+    "right_lacks": (0.5, 1.5),
+    "rows_refused": (0.5, 1.0),
+    # from the beginning on
+    "nodes_kill": (1.0, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -111,10 +122,18 @@ EVENTS = (
     "stranger_plants", "stranger_copies", "kueue_reclaims", "flavor_renamed", "tenant_moved", "limits_changed", "policy_changed",
     "reserved", "egress_changed", "proved", "cluster_removed", "cluster_destroyed",
     "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
-    "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report",
+    "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report", "restored_over_run", "bulk_asked", "asked_in_vain",
+    "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""
+SELDOM: Mapping[str, float] = {
+    "restored_over_run": 0.25,
+    "pods_hidden": 0.15,
+    "requests_hang": 0.15,
+    "nodes_kill": 0.08,
+}
+"""Kinds whose worlds take longer, or in which little else happens: the share of the seeds that have them."""
 CALM = 0.05
 """The share of seeds without faults."""
 
@@ -133,7 +152,9 @@ class Faults:
         self._chance = random.Random(f"{seed}/faults")
         swarm = random.Random(f"{seed}/swarm")
         calm = swarm.random() < CALM
-        drawn = {kind: (swarm.random() < PROBABLE, swarm.choice(rates)) for kind, rates in RATES.items()}
+        drawn = {
+            kind: (swarm.random() < SELDOM.get(kind, PROBABLE), swarm.choice(rates)) for kind, rates in RATES.items()
+        }
         self.rates = {kind: rate for kind, (is_on, rate) in drawn.items() if is_on and not calm and kind not in without}
         if chosen is not None:
             self.rates = {kind: rate for kind, rate in chosen.items() if kind not in without}

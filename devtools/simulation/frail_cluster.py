@@ -8,7 +8,7 @@ from typing import Any
 from federation.engine.names import LABEL_ATTEMPT
 
 from .cluster import Cluster
-from .objects import Job, Key, Pod
+from .objects import Job, Key, Pod, secrets_of
 
 LONGEST_SECONDS = 600.0
 """A program that runs longer runs until somebody stops it."""
@@ -17,6 +17,9 @@ SOON_SECONDS = (2.0, 15.0)
 PULLED_AGAIN_SECONDS = (60.0, 300.0)
 """When a kubelet tries a pod's image again: its back-off grows to five minutes. All pods of dead nodes are given up before."""
 
+LOST = "lost"
+DOOMED_SECONDS = (1.0, 8.0)
+"""How long programs run on a node that makes them fail."""
 INIT_SECONDS = (0.0, 20.0)
 """How long init steps run, all together."""
 INIT_FAILS, INIT_CODE = 0.25, 4
@@ -39,6 +42,10 @@ class FrailCluster(Cluster):
         """
         self.reclaimed: set[str] = set()
         """Jobs by uid that Kueue suspended: their first pods are removed."""
+        self.unsupplied: set[str] = set()
+        """Attempts of which a pod started although a Secret that it names did not exist."""
+        self.killers: dict[str, str] = {}
+        """Nodes on which programs fail soon, by name: as the program itself, for a device, or because the node is lost."""
         self.shown: set[str] = set()
         """Pods by uid that the gateway was shown after they started."""
 
@@ -107,7 +114,16 @@ class FrailCluster(Cluster):
     def _start(self, pod: Pod) -> None:
         if self.is_in_a_hurry and pod.run_seconds < LONGEST_SECONDS:
             pod.run_seconds = min(pod.run_seconds, SOON_SECONDS[1])
+        if pod.node in self.killers:
+            self._doom(pod)
         super()._start(pod)
+
+    def _doom(self, pod: Pod) -> None:
+        """Its node makes it fail soon."""
+        if self.killers[pod.node] == LOST:
+            self._after(DOOMED_SECONDS, lambda: self.evict(pod, "DeletionByTaintManager"))
+        else:
+            pod.run_seconds, pod.exit_code, pod.ending = self._chance.uniform(*DOOMED_SECONDS), 1, "Error"
 
     def _stop_run(self, pod: Pod, code: int | None) -> None:
         was_running = pod.uid in self.running
@@ -117,6 +133,8 @@ class FrailCluster(Cluster):
 
     def _begin_program(self, pod: Pod) -> None:
         self.on_run(pod.job_uid, +1)
+        if any((pod.namespace, name) not in self.secrets for name in secrets_of(pod)):
+            self.unsupplied.add(pod.labels.get(LABEL_ATTEMPT, ""))
         if not pod.init_steps:
             super()._begin_program(pod)
             return
@@ -135,8 +153,9 @@ class FrailCluster(Cluster):
         pod.phase, pod.reason = "Running", ""
         super()._begin_program(pod)
 
-    def mend_images(self) -> None:
-        """Images can be pulled from now on: kubelets start the pods that wait for theirs."""
+    def mend(self) -> None:
+        """No node makes programs fail any more, and images can be pulled: kubelets start the pods that wait for theirs."""
+        self.killers.clear()
         self.image_fails = 0.0
         for pod in self.pods.values():
             if pod.node and pod.phase == "Pending":

@@ -12,6 +12,15 @@ NEWER = (
     "spot_notice",
     "programs_report",
     "release_unheard",
+    "restored_over_run",
+    "bulk_asked",
+    "asked_in_vain",
+    "pods_hidden",
+    "supplied",
+    "requests_hang",
+    "right_lacks",
+    "rows_refused",
+    "nodes_kill",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 KEPT: tuple[tuple[int, Size], ...] = (

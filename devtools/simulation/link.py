@@ -22,10 +22,25 @@ class Link:
         self.is_revoked = False
         self.refuses_releases = False
         self.is_destroyed = False
+        self.hides_pods = self.hangs = False
+        self.lacks: set[str] = set()
+        """Resources to which the gateway's credential has no right now."""
+        self.lacked: set[str] = set()
+        """To which it ever had none."""
         self.unheard: set[str] = set()
         """Jobs by uid that were released without a reply: a webhook refuses their next release."""
         self.on_write: Callable[[str, str], None] = lambda _what, _uid: None
         """Called with each request that changes a Job, when it is sent: what it does, and the uid."""
+
+    def show_pods(self) -> None:
+        """Raises Refused while pods cannot be read."""
+        if self.hides_pods:
+            raise Refused('pods is forbidden: User "switchyard" cannot list resource "pods"', status=403)
+
+    def require(self, resource: str) -> None:
+        """Raises Refused while the credential has no right to these."""
+        if resource in self.lacks:
+            raise Refused(f'{resource} is forbidden: User "switchyard" has no right to it', status=403)
 
     def happens(self, kind: str) -> bool:
         """Whether the fault happens now, and says so."""

@@ -12,7 +12,19 @@ from quotas.engine.holds import CEILING, Borrowing
 from quotas.operations import put_limit
 from tenancy.queries import SYSTEM
 
-from . import administration, catalogue, notices, spoiling, strangers
+from . import (
+    administration,
+    bulk_requests,
+    catalogue,
+    hidden_pods,
+    mistakes,
+    notices,
+    outages,
+    restores,
+    spoiling,
+    strangers,
+    supplies,
+)
 from .administration import cluster_id, path_of
 from .cluster import Cluster
 from .frail_cluster import FrailCluster
@@ -53,6 +65,12 @@ class Mischief:
             **strangers.EVENTS,
             **spoiling.EVENTS,
             **notices.EVENTS,
+            **restores.EVENTS,
+            **bulk_requests.EVENTS,
+            **mistakes.EVENTS,
+            **hidden_pods.EVENTS,
+            **supplies.EVENTS,
+            **outages.EVENTS,
         }
         if event in elsewhere:
             elsewhere[event](self._world)

@@ -11,6 +11,7 @@ from federation.engine.reports import MOST_CHECKPOINTS
 from federation.operations.reports import admit_report, record_report
 from foundation.problems import Problem
 
+from . import supplies
 from .history import Asked
 from .judges import judging, runs_on
 from .stage import CLUSTERS
@@ -71,6 +72,8 @@ def _report_all(world: "World", attempt_id: UUID, sequences: list[int]) -> None:
         _report(world, attempt_id, sequence)
         if turn == sequence:
             _report_wrongly(world, attempt_id, WRONG[turn % len(WRONG)])
+    if supplies.KIND in world.faults.rates:
+        _report_wrongly(world, attempt_id, supplies.UNDECLARED)
 
 
 def _report(world: "World", attempt_id: UUID, sequence: int) -> None:
@@ -80,7 +83,7 @@ def _report(world: "World", attempt_id: UUID, sequence: int) -> None:
     close_old_connections()
     try:
         admit_report(attempt_id)
-        record_report(attempt_id, _body(sequence))
+        record_report(attempt_id, _body(sequence) | supplies.announced(world, attempt_id, sequence))
     except Problem as problem:
         asked.answer = "refused"
         if problem.code not in ("rate_limited", "not_authenticated"):

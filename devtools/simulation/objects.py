@@ -30,6 +30,11 @@ class Node:
     rack: str = ""
     taints: list[dict[str, str]] = field(default_factory=list)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether pods may be scheduled there."""
+        return self.is_ready and all(taint["effect"] == "PreferNoSchedule" for taint in self.taints)
+
     def seen(self) -> NodeSeen:
         """The port's view."""
         labels = {"kubernetes.io/hostname": self.name, "nvidia.com/gpu.product": self.product}
@@ -177,6 +182,14 @@ def is_ours(job: Job, install: str) -> bool:
 def gpus_of(pod: Pod) -> int:
     """How many GPUs it asks for."""
     return int(parse(pod.requests.get(GPU, "0")))
+
+
+def secrets_of(pod: Pod) -> set[str]:
+    """The names of the Secrets that it needs to start."""
+    containers = [*pod.spec["containers"], *pod.spec.get("initContainers", ())]
+    variables = [one.get("valueFrom", {}).get("secretKeyRef") for each in containers for one in each.get("env", ())]
+    found = {one["name"] for one in (*pod.spec.get("imagePullSecrets", ()), *variables) if one}
+    return found | {one["secret"]["secretName"] for one in pod.spec.get("volumes", ()) if "secret" in one}
 
 
 def instant(microseconds: int | None) -> datetime | None:

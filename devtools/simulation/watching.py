@@ -90,6 +90,8 @@ class Watching:
         link = self._link
         if link.is_cut or link.is_destroyed or link.are_watches_dead or link.cluster is not self._cluster:
             await self._fail()
+        if self._kind == "pod":
+            link.show_pods()
 
     async def _fail(self) -> None:
         """The stream is silent; the client ends it."""

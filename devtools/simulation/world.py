@@ -24,7 +24,7 @@ from foundation import threads as pools
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
-from . import administration, catalogue, loop, spoiling
+from . import administration, bad_nodes, healing, loop, supplies
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
 from .books import Books
@@ -56,8 +56,6 @@ from .stage import (
 from .steps import StepLog
 from .swarm import ANY, Swarm
 
-HEAL_SECONDS = 1800.0
-"""What should end ends within this time after the world has healed."""
 LOOK_SECONDS = 5.0
 READ_SECONDS = 7.0
 PACES = (1.0, 2.0, 3.0)
@@ -161,10 +159,16 @@ class World:
         self.steps = StepLog(self)
         for cluster in self.clusters.values():
             self.steps.follow(cluster, is_elsewhere=False)
-        rates = self.faults.rates
-        self.submissions = plan(
-            self.seed, self.size.jobs, self.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates
-        )
+        self.submissions = self._plan()
+
+    def _plan(self) -> list[Submission]:
+        rates, wanted = self.faults.rates, self.size.jobs
+        if "nodes_kill" in rates:
+            return bad_nodes.crowd(self.seed, wanted)
+        found = plan(self.seed, wanted, self.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates)
+        if supplies.KIND in rates:
+            supplies.equip(self.seed, found)
+        return found
 
     def tell(self, who: str, what: str) -> None:
         """Adds a line to the timeline."""
@@ -263,6 +267,10 @@ class World:
             self.launch(name)
         if self.clusters[CLUSTERS[1]].has_kueue:
             self.wish("probes a cluster", lambda: probe_cluster(SYSTEM, administration.cluster_id(CLUSTERS[1])))
+        if "nodes_kill" in self.faults.rates:
+            bad_nodes.begin(self)
+        if supplies.KIND in self.faults.rates:
+            supplies.begin(self)
         chaos = chance.uniform(*self.swarm.chaos_seconds)
         for event in self.faults.events():
             self.scheduler.after(self.faults.between(0, chaos), lambda event=event: Mischief(self).befall(event))  # type: ignore[misc]
@@ -347,7 +355,7 @@ class World:
         for cluster in self.clusters.values():
             if self.links[cluster.name].is_destroyed:
                 continue
-            cluster.mend_images()
+            cluster.mend()
             cluster.hurry()
             for node in cluster.nodes.values():
                 if not node.is_ready or node.taints:
@@ -359,15 +367,12 @@ class World:
         observers.ROUND_SECONDS, feeds.PULSE_SECONDS = LONGEST_ROUND_SECONDS, HEALED_PULSE_SECONDS
         self.schedules[:] = schedules(max(self.pace, HEALED_PACE))
         bells.POLL_SECONDS = max(bells.POLL_SECONDS, HEALED_POLL_SECONDS)
-        administration.heal(self)
-        spoiling.mend(self)
-        self.wish("removes limits on submission", catalogue.delete_submission_limits)
-        self.wish("removes rules of failures", catalogue.remove_rules)
+        healing.heal(self)
         self.scheduler.after(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         """Ends the run when all is still, or too late."""
-        is_late = self.scheduler.now_us - self.healed_us > HEAL_SECONDS * MICROSECONDS
+        is_late = self.scheduler.now_us - self.healed_us > healing.patience_seconds(self) * MICROSECONDS
         self.is_broken = self.swarm is not ANY and bool(broken_for_good(self))
         if is_late or self._is_still() or self.is_broken:
             self.is_done = True

@@ -79,7 +79,7 @@ def test_a_pod_whose_image_is_missing_keeps_its_devices_and_runs_when_images_are
     assert [pod.node for pod in cluster.pods.values()] == ["east-0", ""]
 
     cluster.hurry()
-    cluster.mend_images()
+    cluster.mend()
     timer.run_for(600)
 
     assert phases(cluster) == {"stranger": "Succeeded", "whole-node": "Succeeded"}
@@ -92,7 +92,7 @@ def test_a_pod_that_was_given_up_before_its_image_is_tried_again_never_runs():
     uid = cluster.create_job(job("stranger", gpus=1))
     timer.run_for(60)
 
-    cluster.mend_images()
+    cluster.mend()
     cluster.delete_job("default", "stranger", uid)
     timer.run_for(600)
 

@@ -14,7 +14,7 @@ ELSEWHERE = {
     "commit_lost_not_done", "statement_lost", "death", "bell_lost", "bell_tripled", "bell_late", "image_missing",
     "clocks_differ", "list_lacks", "name_taken", "uid_lies", "hook_changes", "hook_refuses", "hook_fails",
     "late", "service_name_taken", "wishes_refused", "gate_forbidden", "gate_refused",
-    "release_unheard",
+    "release_unheard", "nodes_kill",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 
@@ -25,11 +25,25 @@ REFUSED_GATES = [("wishes_refused", [{"weight": 1}], 422), ("gate_forbidden", []
 
 def handlers():
     # Django must be set up before operations are imported, so this is not at the top.
-    from devtools.simulation import administration, catalogue, mischief, notices, spoiling, strangers  # noqa: PLC0415
+    from devtools.simulation import (  # noqa: PLC0415
+        administration,
+        bulk_requests,
+        catalogue,
+        hidden_pods,
+        mischief,
+        mistakes,
+        notices,
+        outages,
+        restores,
+        spoiling,
+        strangers,
+        supplies,
+    )
 
+    own = (bulk_requests, hidden_pods, mistakes, notices, outages, restores, spoiling, supplies)
+    modules = (administration, catalogue, strangers, *own)
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
-    others = (administration.EVENTS, catalogue.EVENTS, strangers.EVENTS, spoiling.EVENTS, notices.EVENTS)
-    return ours.union(*others)
+    return ours.union(*(module.EVENTS for module in modules))
 
 
 def test_each_event_has_one_who_causes_it():
