@@ -3,14 +3,17 @@
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from foundation.schedule import Schedule
 from tenancy.models import Tenant
 from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM
 
 from .clients import Submission
 from .cluster import EXIT_CODE, RUN_SECONDS
+from .faults import Faults
 from .frail_cluster import LOST
 from .judges import judging
 from .stage import CLUSTERS, TEAMS
@@ -25,12 +28,13 @@ HOW = (PROGRAM, DEVICE, LOST)
 FAILED_DEVICE = {"key": "nvidia.com/gpu-error", "value": "xid-79", "effect": "PreferNoSchedule"}
 BRAKE_SECONDS = 4200.0
 """Retries wait until what failed is an hour ago, and until that was weighed."""
+WEIGHED_SECONDS = 12.0
 RACE_US = 30_000_000
 """A round that began before the brake was pulled may place until then."""
 
 
 def crowd(seed: int, wanted: tuple[int, ...]) -> list[Submission]:
-    """Small jobs of two teams in turn, some with retries of their own; only those with these numbers if there are any."""
+    """Small jobs of two teams in turn, some with additional retries; only those with these numbers if there are any."""
     chance, found = random.Random(f"{seed}/bad nodes/jobs"), []
     for number in range(CROWD):
         pod = {
@@ -55,7 +59,11 @@ def crowd(seed: int, wanted: tuple[int, ...]) -> list[Submission]:
 
 
 def begin(world: "World") -> None:
-    """From now on a node kills what runs there, or all nodes of a cluster do. One of the teams joins the other department."""
+    """If the seed has such nodes, one kills what runs there from now on, or all of a cluster do, and a team joins the other
+    department.
+    """
+    if "nodes_kill" not in world.faults.rates:
+        return
     chance = random.Random(f"{world.seed}/bad nodes")
     cluster, how = world.clusters[chance.choice(CLUSTERS)], chance.choice(HOW)
     names = sorted(cluster.nodes)
@@ -65,6 +73,13 @@ def begin(world: "World") -> None:
         if how == DEVICE:
             cluster.nodes[name].taints = [FAILED_DEVICE]
     world.wish("moves speech to the lab", _move, "tenant.change")
+
+
+def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
+    """The routines; what must run before the last job has ended runs often."""
+    if "nodes_kill" not in faults.rates:
+        return schedules
+    return [replace(one, every_seconds=WEIGHED_SECONDS) if one.name == "weigh" else one for one in schedules]
 
 
 def _move() -> None:

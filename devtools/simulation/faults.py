@@ -107,6 +107,7 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "requests_hang": (0.5, 1.0),
     "right_lacks": (0.5, 1.5),
     "rows_refused": (0.5, 1.0),
+    "pressed": (1.0, 3.0),
     # from the beginning on
     "nodes_kill": (1.0, 1.0),
 }
@@ -123,7 +124,7 @@ EVENTS = (
     "reserved", "egress_changed", "proved", "cluster_removed", "cluster_destroyed",
     "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
     "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report", "restored_over_run", "bulk_asked", "asked_in_vain",
-    "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused",
+    "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused", "pressed",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

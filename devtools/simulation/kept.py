@@ -20,6 +20,7 @@ NEWER = (
     "requests_hang",
     "right_lacks",
     "rows_refused",
+    "pressed",
     "nodes_kill",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""

@@ -17,6 +17,7 @@ from . import (
     bulk_requests,
     catalogue,
     hidden_pods,
+    meanwhile,
     mistakes,
     notices,
     outages,
@@ -71,6 +72,7 @@ class Mischief:
             **hidden_pods.EVENTS,
             **supplies.EVENTS,
             **outages.EVENTS,
+            **meanwhile.EVENTS,
         }
         if event in elsewhere:
             elsewhere[event](self._world)

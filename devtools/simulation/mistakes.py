@@ -90,8 +90,8 @@ def _about_submissions() -> Mistakes:
         )
 
     return (
-        ("submits for nobody", lambda: submit(tenant="acme/nobody")),
-        ("submits what never fits", lambda: submit(pod_sets=[pod | {"gpu": {"count": 99}}])),
+        ("submits for no tenant", lambda: submit(tenant="acme/nobody")),
+        ("submits what never fits", lambda: submit(pod_sets=[pod | {"gpu": {"count": 8}}])),
         ("submits nothing", lambda: submit(pod_sets=[])),
         ("submits as the platform", lambda: submit(SYSTEM)),
         ("submits with an unknown class", lambda: submit(priority_class="none-such")),

@@ -1,6 +1,6 @@
 """What providers and programs announce while jobs run: nodes that will be taken away soon, progress, and checkpoints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,7 +11,6 @@ from federation.engine.reports import MOST_CHECKPOINTS
 from federation.operations.reports import admit_report, record_report
 from foundation.problems import Problem
 
-from . import supplies
 from .history import Asked
 from .judges import judging, runs_on
 from .stage import CLUSTERS
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 LATEST_SECONDS = SPOT_NOTICE.total_seconds()
 SOONEST_SECONDS = 30.0
 """The soonest that a node goes away after its notice: providers do not always keep their two minutes."""
+LOOKS, LOOK_SECONDS = 12, 5.0
+"""How often the provider waits for a node that is used."""
 RUNNING = "SELECT id FROM federation_attempt WHERE state = 'running' ORDER BY id"
 MAY_RUN = "SELECT FROM federation_attempt WHERE id = %s AND state IN ('starting', 'running', 'unknown')"
 REPORTS, PAUSE_SECONDS = 8, 5.0
@@ -35,8 +36,13 @@ WRONG: tuple[dict[str, Any], ...] = (
 )
 
 
-def give_notice(world: "World") -> None:
-    """The provider announces with a taint that it takes a node away, rather one with pods, and does that within two minutes."""
+def give_notice(world: "World", left: int = LOOKS) -> None:
+    """The provider announces with a taint that it takes a node away, one with pods if there are any soon, and does that within
+    two minutes.
+    """
+    if left and not world.faults.is_healed and not any(cluster.running for cluster in world.clusters.values()):
+        world.scheduler.after(LOOK_SECONDS, lambda: give_notice(world, left - 1))
+        return
     cluster = world.clusters[CLUSTERS[world.faults.choose(CLUSTERS)]]
     busy = {pod.node for pod in cluster.pods.values() if not pod.is_ended}
     nodes = [node for _, node in sorted(cluster.nodes.items()) if node.is_ready and not node.taints]
@@ -58,32 +64,47 @@ def give_notice(world: "World") -> None:
 def report(world: "World") -> None:
     """A running program reports for a while: late, twice, in another order, and sometimes what cannot be."""
     attempts = [id_ for (id_,) in world.watch.rows(RUNNING)]
-    web = world.processes["web"]
-    if not attempts or web.is_dead:
-        return
-    attempt_id = attempts[world.faults.choose(attempts)]
+    if attempts and not world.processes["web"].is_dead:
+        report_of(world, attempts[world.faults.choose(attempts)])
+
+
+def report_of(
+    world: "World", attempt_id: UUID, extra: "Extra | None" = None, wrong: Sequence[dict[str, Any]] = ()
+) -> None:
+    """The program of this attempt reports for a while, with more in some reports, and wrongly in the end."""
     sequences = [world.faults.choose(range(REPORTS)) for _ in range(REPORTS)]
-    world.machine.start(web, "reports", lambda: _report_all(world, attempt_id, sequences))
+    web = world.processes["web"]
+    world.machine.start(web, "reports", lambda: _report_all(world, attempt_id, sequences, extra or _nothing, wrong))
 
 
-def _report_all(world: "World", attempt_id: UUID, sequences: list[int]) -> None:
+Extra = Callable[[int], dict[str, Any]]
+"""What is added to a report of this sequence."""
+
+
+def _nothing(_sequence: int) -> dict[str, Any]:
+    return {}
+
+
+def _report_all(
+    world: "World", attempt_id: UUID, sequences: list[int], extra: Extra, wrong: Sequence[dict[str, Any]]
+) -> None:
     for turn, sequence in enumerate(sequences):
         world.scheduler.sleep(world.faults.between(0, PAUSE_SECONDS))
-        _report(world, attempt_id, sequence)
+        _report(world, attempt_id, sequence, extra)
         if turn == sequence:
             _report_wrongly(world, attempt_id, WRONG[turn % len(WRONG)])
-    if supplies.KIND in world.faults.rates:
-        _report_wrongly(world, attempt_id, supplies.UNDECLARED)
+    for body in wrong:
+        _report_wrongly(world, attempt_id, body)
 
 
-def _report(world: "World", attempt_id: UUID, sequence: int) -> None:
+def _report(world: "World", attempt_id: UUID, sequence: int, extra: Extra) -> None:
     asked = Asked("program", "report", str(attempt_id), world.scheduler.now_us, told=sequence)
     world.history.asked.append(asked)
     may_run = bool(world.watch.rows(MAY_RUN, str(attempt_id)))
     close_old_connections()
     try:
         admit_report(attempt_id)
-        record_report(attempt_id, _body(sequence) | supplies.announced(world, attempt_id, sequence))
+        record_report(attempt_id, _body(sequence) | extra(sequence))
     except Problem as problem:
         asked.answer = "refused"
         if problem.code not in ("rate_limited", "not_authenticated"):

@@ -65,7 +65,7 @@ def limits_on_submission_hold(world: "World") -> list[str]:
 
 
 def _too_fast(team: str, rate: int, within: list[int]) -> list[str]:
-    """From each job on, no more than a minute's jobs at once, and then as many a minute."""
+    """From each job on, no more than a minute's jobs at the same time, and then as many a minute."""
     return [
         f"team {team} submitted {number} jobs in {(last - first) / 1e6:.0f} s, and {rate} a minute were allowed"
         for at, first in enumerate(within)

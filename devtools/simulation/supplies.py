@@ -18,6 +18,7 @@ from foundation.problems import Conflict, NotFound
 from tenancy.models import Tenant
 from tenancy.queries import SYSTEM
 
+from . import notices
 from .administration import cluster_id
 from .clients import Submission
 from .judges import judging
@@ -35,9 +36,11 @@ ABSENT_SECONDS = (5.0, 60.0)
 DATASET, SIZE = "corpus", 10**12
 URL = "s3://results/model"
 DIGEST = "0123456789abcdef" * 4
-DECLARES = (
-    "SELECT FROM federation_attempt a JOIN federation_job j ON j.id = a.job_id WHERE a.id = %s AND j.spec ? 'artifacts'"
-)
+LOOKS, LOOK_SECONDS = 60, 2.0
+DECLARING = """
+SELECT attempt.id FROM federation_attempt AS attempt JOIN federation_job AS job ON job.id = attempt.job_id
+ WHERE attempt.state = 'running' AND job.spec ? 'artifacts' ORDER BY attempt.id
+"""
 
 
 def equip(seed: int, submissions: list[Submission]) -> None:
@@ -68,9 +71,9 @@ def equip(seed: int, submissions: list[Submission]) -> None:
 
 
 def begin(world: "World") -> None:
-    """The secrets and storages that jobs name exist."""
-    settings.KEY_RING = RING
-    provide(world)
+    """The secrets and storages that jobs name exist, if they name any."""
+    if KIND in world.faults.rates:
+        provide(world)
 
 
 def provide(world: "World") -> None:
@@ -110,7 +113,7 @@ def change(world: "World") -> None:
     """A secret gets another value or is deleted for a while, a storage is withdrawn for a while, or the key is missing."""
     faults, (name, value) = world.faults, SECRETS[world.faults.choose(SECRETS)]
     later, cluster = faults.between(*ABSENT_SECONDS), CLUSTERS[faults.choose(CLUSTERS)]
-    match faults.choose(range(4)):
+    match faults.choose(range(6)):
         case 0:
             world.wish(f"replaces the secret {name}", lambda: put_secret(SYSTEM, _owner(), name, value))
         case 1:
@@ -125,12 +128,23 @@ def change(world: "World") -> None:
             world.tell("operator", "starts processes with another key")
             settings.KEY_RING = OTHER_RING
             world.scheduler.after(later, lambda: provide(world))
+        case _:
+            announce(world)
 
 
-def announced(world: "World", attempt_id: UUID, sequence: int) -> dict[str, Any]:
-    """What a program adds to every third report, if its job declares artifacts."""
-    if KIND not in world.faults.rates or sequence % 3 or not world.watch.rows(DECLARES, attempt_id):
-        return {}
+def announce(world: "World", left: int = LOOKS) -> None:
+    """A program that runs announces the artifacts that its job declares."""
+    if world.faults.is_healed or not left:
+        return
+    attempts = [id_ for (id_,) in world.watch.rows(DECLARING)]
+    if not attempts or world.processes["web"].is_dead:
+        world.scheduler.after(LOOK_SECONDS, lambda: announce(world, left - 1))
+        return
+    notices.report_of(world, attempts[world.faults.choose(attempts)], _announced, (UNDECLARED,))
+
+
+def _announced(sequence: int) -> dict[str, Any]:
+    """What a program adds to its reports."""
     return {"artifacts": [{"name": "model", "path": f"at-{sequence}", "sha256": DIGEST, "size_bytes": sequence}]}
 
 

@@ -40,6 +40,7 @@ from .judges_of_ends import broken_for_good
 from .link import Link
 from .lost_commits import LostCommits
 from .mischief import Mischief
+from .moves import make_threatened
 from .operators import Wish, operate
 from .processes import Calls, Machine, Process, SimulatedHost, SimulatedPools, Slots
 from .scheduler import MICROSECONDS, Scheduler
@@ -140,7 +141,6 @@ class World:
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed}/world")
         self.pace = random.Random(f"{self.seed}/pace").choice(PACES)
-        self.schedules = schedules(self.pace)
         is_pct = self.chance.random() < 0.4
         policy = Policy(
             is_pct, change_one_in=self.chance.choice((50, 200, 1000)), tick_one_in=self.chance.choice((4, 16))
@@ -150,6 +150,7 @@ class World:
         self.scheduler.tell = self.tell
         self.machine = Machine(self.scheduler, self.slots, self.seed)
         self.faults = Faults(self.seed, self.size.without, self.size.spared, self.size.only, self.swarm.rates)
+        self.schedules = bad_nodes.hastened(schedules(self.pace), self.faults)
         self.broker = Broker(self.scheduler, self.faults)
         self.clusters = {name: self._cluster(name) for name in CLUSTERS}
         self.links = {name: Link(cluster, self.faults, self.scheduler) for name, cluster in self.clusters.items()}
@@ -166,6 +167,7 @@ class World:
         if "nodes_kill" in rates:
             return bad_nodes.crowd(self.seed, wanted)
         found = plan(self.seed, wanted, self.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates)
+        make_threatened(found, is_noticed="spot_notice" in rates)
         if supplies.KIND in rates:
             supplies.equip(self.seed, found)
         return found
@@ -267,10 +269,8 @@ class World:
             self.launch(name)
         if self.clusters[CLUSTERS[1]].has_kueue:
             self.wish("probes a cluster", lambda: probe_cluster(SYSTEM, administration.cluster_id(CLUSTERS[1])))
-        if "nodes_kill" in self.faults.rates:
-            bad_nodes.begin(self)
-        if supplies.KIND in self.faults.rates:
-            supplies.begin(self)
+        bad_nodes.begin(self)
+        supplies.begin(self)
         chaos = chance.uniform(*self.swarm.chaos_seconds)
         for event in self.faults.events():
             self.scheduler.after(self.faults.between(0, chaos), lambda event=event: Mischief(self).befall(event))  # type: ignore[misc]
@@ -365,7 +365,7 @@ class World:
             if _is_second(process.name):
                 self.machine.kill(process)  # one of each is enough to end everything
         observers.ROUND_SECONDS, feeds.PULSE_SECONDS = LONGEST_ROUND_SECONDS, HEALED_PULSE_SECONDS
-        self.schedules[:] = schedules(max(self.pace, HEALED_PACE))
+        self.schedules[:] = bad_nodes.hastened(schedules(max(self.pace, HEALED_PACE)), self.faults)
         bells.POLL_SECONDS = max(bells.POLL_SECONDS, HEALED_POLL_SECONDS)
         healing.heal(self)
         self.scheduler.after(LOOK_SECONDS, self._look)

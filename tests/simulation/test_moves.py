@@ -30,6 +30,7 @@ def handlers():
         bulk_requests,
         catalogue,
         hidden_pods,
+        meanwhile,
         mischief,
         mistakes,
         notices,
@@ -40,7 +41,7 @@ def handlers():
         supplies,
     )
 
-    own = (bulk_requests, hidden_pods, mistakes, notices, outages, restores, spoiling, supplies)
+    own = (bulk_requests, hidden_pods, meanwhile, mistakes, notices, outages, restores, spoiling, supplies)
     modules = (administration, catalogue, strangers, *own)
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
     return ours.union(*(module.EVENTS for module in modules))
