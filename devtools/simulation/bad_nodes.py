@@ -16,7 +16,7 @@ from .cluster import EXIT_CODE, RUN_SECONDS
 from .faults import Faults
 from .frail_cluster import LOST
 from .judges import judging
-from .stage import CLUSTERS, TEAMS
+from .stage import TEAMS
 
 if TYPE_CHECKING:
     from .world import World
@@ -29,6 +29,7 @@ FAILED_DEVICE = {"key": "nvidia.com/gpu-error", "value": "xid-79", "effect": "Pr
 BRAKE_SECONDS = 4200.0
 """Retries wait until what failed is an hour ago, and until that was weighed."""
 WEIGHED_SECONDS = 12.0
+LOOK_SECONDS = 0.5
 RACE_US = 30_000_000
 """A round that began before the brake was pulled may place until then."""
 
@@ -59,20 +60,29 @@ def crowd(seed: int, wanted: tuple[int, ...]) -> list[Submission]:
 
 
 def begin(world: "World") -> None:
-    """If the seed has such nodes, one kills what runs there from now on, or all of a cluster do, and a team joins the other
+    """If the seed has such nodes, one kills what begins there after a while, or all of a cluster do, and a team joins the other
     department.
     """
     if "nodes_kill" not in world.faults.rates:
         return
-    chance = random.Random(f"{world.seed}/bad nodes")
-    cluster, how = world.clusters[chance.choice(CLUSTERS)], chance.choice(HOW)
-    names = sorted(cluster.nodes)
-    for name in names if chance.random() < 0.5 else names[:1]:
+    world.wish("moves speech to the lab", _move, "tenant.change")
+    _await_first(world, random.Random(f"{world.seed}/bad nodes"))
+
+
+def _await_first(world: "World", chance: random.Random) -> None:
+    """The node on which a program runs first is a bad one: placement prefers its cluster, so others follow."""
+    if world.faults.is_healed:
+        return
+    runs = [run for cluster in world.clusters.values() for run in cluster.running.values()]
+    if not runs:
+        world.scheduler.after(LOOK_SECONDS, lambda: _await_first(world, chance))
+        return
+    cluster, how = world.clusters[runs[0].cluster], chance.choice(HOW)
+    for name in sorted(cluster.nodes) if chance.random() < 0.5 else (runs[0].node,):
         cluster.killers[name] = how
         world.tell(cluster.name, f"node {name} makes programs fail ({how})")
         if how == DEVICE:
             cluster.nodes[name].taints = [FAILED_DEVICE]
-    world.wish("moves speech to the lab", _move, "tenant.change")
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:

@@ -10,12 +10,13 @@ from federation import operations
 from federation.models import PriorityClass
 from federation.operations.priority_classes import put_class, remove_class
 from foundation import clock
-from foundation.problems import NotFound
+from foundation.problems import NotFound, Problem
 from quotas.operations import put_limit
 from tenancy.models import Tenant
 from tenancy.queries import SYSTEM
 
 from .administration import cluster_id
+from .history import Asked
 from .stage import SHIELD_SECONDS, user
 
 if TYPE_CHECKING:
@@ -58,9 +59,19 @@ def _look(world: "World", left: int) -> None:
             _maintain(world, cluster)
         case 2:
             for _ in range(2):
-                world.wish(f"{who} cancels {job_id}", lambda: operations.request_cancellation(user(who), UUID(job_id)))
+                world.wish(f"{who} cancels {job_id}", lambda: _cancel(world, who, job_id))
         case 3:
             _change_classes(world)
+
+
+def _cancel(world: "World", who: str, job_id: str) -> None:
+    asked = Asked(who, "cancel", job_id, world.scheduler.now_us)
+    world.history.asked.append(asked)
+    try:
+        asked.told, asked.answer = operations.request_cancellation(user(who), UUID(job_id)).state, "ok"
+    except Problem as problem:
+        asked.told, asked.answer, asked.state = f"{problem.code}: {problem}", "refused", world.state_of(job_id)
+    asked.to_us = world.scheduler.now_us
 
 
 def _enforce(world: "World", team: UUID) -> None:
