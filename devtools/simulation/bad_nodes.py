@@ -82,7 +82,7 @@ def _await_first(world: "World", chance: random.Random) -> None:
         cluster.killers[name] = how
         world.tell(cluster.name, f"node {name} makes programs fail ({how})")
         if how == DEVICE:
-            cluster.nodes[name].taints = [FAILED_DEVICE]
+            cluster.report_device(name, FAILED_DEVICE)
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:

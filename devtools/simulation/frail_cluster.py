@@ -121,6 +121,7 @@ class FrailCluster(Cluster):
     def _doom(self, pod: Pod) -> None:
         """Its node makes it fail soon."""
         if self.killers[pod.node] == LOST:
+            pod.run_seconds = max(pod.run_seconds, 2 * DOOMED_SECONDS[1])
             self._after(DOOMED_SECONDS, lambda: self.evict(pod, "DeletionByTaintManager"))
         else:
             pod.run_seconds, pod.exit_code, pod.ending = self._chance.uniform(*DOOMED_SECONDS), 1, "Error"
@@ -191,6 +192,11 @@ class FrailCluster(Cluster):
         """The provider will take the node away soon: it gets no more pods."""
         self.tell(f"node {name} is about to go away ({taint})")
         self.nodes[name].taints = [{"key": taint, "value": "", "effect": "NoSchedule"}]
+        self._changed("changed", "node", self.nodes[name])
+
+    def report_device(self, name: str, taint: dict[str, str]) -> None:
+        """The node says that a device failed, and gets pods all the same."""
+        self.nodes[name].taints = [taint]
         self._changed("changed", "node", self.nodes[name])
 
     def repair_node(self, name: str) -> None:
