@@ -1,19 +1,20 @@
-"""After everything has ended, a month passes, and two accountants post, close, invoice, credit, dispute, correct and reopen
-it beside each other. They work in processes that are killed now and then.
+"""After everything has ended, two accountants look at what it cost, on the next day. Then a month passes, and they post,
+close, invoice, credit, dispute, correct and reopen it beside each other. They work in processes that are killed now and then,
+and lose the database at times.
 """
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from django.db import close_old_connections, transaction
+from django.db import Error, OperationalError, close_old_connections, transaction
 
 from billing.engine.invoices import Terms
 from billing.engine.ledger import Entry, Line
-from billing.models import Invoice, InvoiceRemark, LedgerPeriod, PostingConflict, Price
+from billing.models import Invoice, InvoiceRemark, LedgerEntry, LedgerPeriod, PostingConflict, Price
 from billing.operations import disputes, invoices, periods, posting
 from billing.operations.conflicts import resolve_conflict
 from billing.operations.corrections import NewCorrection, correct_price
@@ -23,54 +24,90 @@ from foundation.transactions import retried
 from tenancy.models import Tenant
 from tenancy.queries import Actor
 
+from .backend.base import DatabaseWrapper
+from .bad_days import BadDay
+from .finance import Doing, Finance
 from .processes import Process
 from .scheduler import MICROSECONDS
 from .stage import BEGINS_AT, TEAMS, user
+from .swarm import ANY
 
 if TYPE_CHECKING:
     from .world import World
 
 KEPT_IN = 0.15
 """The share of the worlds whose month is closed."""
-MONTH = date(2026, 6, 1)
+MONTH, EARLIER = date(2026, 6, 1), date(2026, 5, 1)
+"""The month of the world, and the one before, of which there is some usage."""
+NEXT_DAY = datetime(2026, 6, 2, 9, tzinfo=UTC)
 CLOSES_AT = datetime(2026, 7, 3, 9, tzinfo=UTC)
-WISHES = 30
-"""How much each accountant does at least."""
+FIRST_WISHES, WISHES = 14, 34
+"""How much each accountant does at least, on the next day and a month later."""
+TRIES = 20
+"""How often the last posting is tried while the database is lost at times."""
+LOSSES = (0.0, 0.003, 0.01)
+"""How often a statement or a commit of an accountant loses its connection."""
+LOST_COMMITS = ("done", "not_done")
+FEW_LINES = (2000, 2000, 1)
+"""The most lines of a document in a world: where it is one, some have too many."""
+MANY_REMARKS = 21
 OFTEN = 0.4
 """The share of it that brings the month on."""
+CLOSES = 0.75
+"""The share of it that concerns the ledger of the month."""
 DEATHS = 2
 LONGEST_UNTIL_DEATH = 0.1
 PATIENCE_SECONDS = 600.0
 ADJUSTMENTS = ("adjustment/first", "adjustment/second")
 """Few keys: two accountants often offer two amounts under one."""
 CLOSING = ("period_not_ready", "period_closed", "period_not_closed", "period_is_invoiced", "permission_denied")
-ISSUING = ("period_not_closed", "already_invoiced", "nothing_to_invoice")
+ISSUING = ("period_not_closed", "already_invoiced", "nothing_to_invoice", "too_many_lines", "validation_failed")
 CREDITING = ("not_an_invoice", "nothing_to_credit", "validation_failed")
 RESOLVING = ("conflict_resolved", "conflict_needs_a_correction")
 DISPUTING = ("remark_not_open", "remark_not_answered", "too_many_remarks", "permission_denied", "validation_failed")
 
 
 class Books:
-    """The month of one world."""
+    """The accounting of one world."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._chance = random.Random(f"{world.seed}/books")
-        self.is_kept = self._chance.random() < KEPT_IN
+        self._losses = random.Random(f"{world.seed}/books/losses")
+        is_drawn = self._chance.random() < KEPT_IN
+        self.is_kept = (is_drawn and world.swarm is ANY) or world.swarm.keeps_books
         self._at_work: set[str] = set()
+        self._wishes = Clerk.wishes
 
     def keep(self) -> None:
         """Lets the accountants work until both are done. Nothing else runs any more."""
+        for process in self._world.processes.values():
+            self._world.machine.kill(process)
+        self._world.are_books_kept = True
+        invoices.MOST_LINES = self._losses.choice(FEW_LINES)
+        self._lose_the_database(self._losses.choice(LOSSES))
+        self._let_work(NEXT_DAY, "is a day older", Clerk.first_wishes, FIRST_WISHES)
+        self._let_work(CLOSES_AT, "is a month older", Clerk.wishes, WISHES)
+        self._lose_the_database(0.0)
+        BadDay(self._world).befall()
+
+    def _lose_the_database(self, rate: float) -> None:
+        """From now on, statements and commits of accountants lose their connection at this rate."""
+        stage, losses = DatabaseWrapper.stage, self._losses
+        assert stage is not None
+        stage.fault_at_statement = lambda: rate > 0 and losses.random() < rate
+        stage.fault_at_commit = lambda: losses.choice(LOST_COMMITS) if rate > 0 and losses.random() < rate else ""
+
+    def _let_work(self, at: datetime, told: str, wishes: "Callable[[Clerk, int], list[Doing]]", count: int) -> None:
         world, scheduler = self._world, self._world.scheduler
-        for process in world.processes.values():
-            world.machine.kill(process)
-        scheduler.skip_to(round(CLOSES_AT.timestamp() * MICROSECONDS))
-        world.tell("world", "is a month older")
+        self._wishes = wishes
+        scheduler.skip_to(round(at.timestamp() * MICROSECONDS))
+        world.tell("world", told)
         for name in ("ada", "ben"):
             self._at_work.add(name)
-            self._launch(name, WISHES)
+            self._launch(name, count)
         for _ in range(DEATHS if self._chance.random() < 0.5 else 0):
-            scheduler.after(self._chance.uniform(0, LONGEST_UNTIL_DEATH), self._kill)
+            scheduler.after(self._chance.uniform(0, LONGEST_UNTIL_DEATH), lambda: self._kill(count // 2))
         scheduler.after(PATIENCE_SECONDS, self._give_up)
         scheduler.run(lambda: not self._at_work)
 
@@ -79,12 +116,12 @@ class Books:
         self._world.processes[process.name] = process
         self._world.machine.start(process, "main", lambda: self._work(name, left))
 
-    def _kill(self) -> None:
+    def _kill(self, left: int) -> None:
         name = self._chance.choice(sorted(self._at_work)) if self._at_work else ""
         process = self._world.processes.get(f"books-{name}")
         if process is not None and not process.is_dead:
             self._world.machine.kill(process)
-            self._launch(name, WISHES // 2)
+            self._launch(name, left)
 
     def _give_up(self) -> None:
         if self._at_work:
@@ -94,37 +131,59 @@ class Books:
             self._at_work.clear()
 
     def _work(self, name: str, left: int) -> None:
-        clerk = Clerk(user(name), self._chance)
-        for what, act, refusals in [*clerk.wishes(left), *clerk.last()]:
-            close_old_connections()
-            self._world.tell(name, what)
-            try:
-                act()
-            except Problem as problem:
-                self._world.tell(name, f"is refused: {problem.code}: {problem}")
-                if problem.code not in refusals:
-                    self._world.machine.unexpected.append(f"{name} {what}, and is refused as {problem.code}: {problem}")
+        clerk = Clerk(user(name), self._chance, self._world.decided)
+        for doing in self._wishes(clerk, left):
+            self._do(name, doing)
+        for _ in range(TRIES):
+            if self._do(name, LAST):
+                break
         self._at_work.discard(name)
 
+    def _do(self, name: str, doing: Doing) -> bool:
+        """Whether the accountant knows what became of it."""
+        what, act, refusals = doing
+        close_old_connections()
+        self._world.tell(name, what)
+        try:
+            act()
+        except Problem as problem:
+            self._world.tell(name, f"is refused: {problem.code}: {problem}")
+            if problem.code not in refusals:
+                self._world.machine.unexpected.append(f"{name} {what}, and is refused as {problem.code}: {problem}")
+        except Error as error:
+            self._world.tell(name, f"never learns: {type(error).__name__}: {str(error)[:100]}")
+            if not isinstance(error, OperationalError):
+                self._world.machine.unexpected.append(f"{name} {what}, and the database refuses that: {error}")
+            return False
+        return True
 
-Doing = tuple[str, Callable[[], object], Collection[str]]
-"""What an accountant does, in words and as a function, and the codes of the problems that may be answered."""
+
+LAST: Doing = ("posts the rest", periods.keep_ledger, ())
+"""What is left is posted."""
 
 
 class Clerk:
     """What one accountant may do."""
 
-    def __init__(self, actor: Actor, chance: random.Random) -> None:
+    def __init__(self, actor: Actor, chance: random.Random, decided: list[tuple[UUID, str]]) -> None:
         self._actor = actor
         self._chance = chance
+        self._finance = Finance(actor, chance, decided)
+
+    def first_wishes(self, count: int) -> list[Doing]:
+        """Things to do on the next day."""
+        return [self._on_the_next_day() for _ in range(count)]
 
     def wishes(self, count: int) -> list[Doing]:
-        """Things to do, in any order."""
-        return [self._any() for _ in range(count)]
+        """Things to do a month later, in any order."""
+        return [self._any() if self._chance.random() < CLOSES else self._finance.any() for _ in range(count)]
 
-    def last(self) -> list[Doing]:
-        """What is left is posted."""
-        return [("posts the rest", periods.keep_ledger, ())]
+    def _on_the_next_day(self) -> Doing:
+        if self._chance.random() < OFTEN:
+            return self._finance.routine()
+        amount = Decimal(self._chance.randrange(0, 400)) / 100
+        correct: Doing = (f"corrects a price to {amount}", lambda: self._correct(amount, 20), ("not_found",))
+        return correct if self._chance.random() < 0.2 else self._finance.any()
 
     def _any(self) -> Doing:
         actor, choose = self._actor, self._chance.choice
@@ -134,7 +193,7 @@ class Clerk:
         if self._chance.random() < OFTEN:
             return choose((
                 ("keeps the ledger", periods.keep_ledger, ()),
-                ("closes the month", lambda: self._with_period(self._close), CLOSING),
+                ("closes the month", lambda: self._with_period(self._close, choose((MONTH, MONTH, EARLIER))), CLOSING),
                 ("invoices acme", lambda: invoices.issue_invoice(actor, invoices.WantedInvoice("acme", MONTH)), ISSUING),
             ))  # fmt: skip
         found: tuple[Doing, ...] = (
@@ -152,6 +211,7 @@ class Clerk:
              (*ISSUING, "validation_failed")),
             ("credits all", lambda: self._credit(None), CREDITING),
             (f"credits {amount}", lambda: self._credit({1: amount}), CREDITING),
+            ("remarks again and again", self._remark_often, DISPUTING),
             ("disputes a line", lambda: self._dispute(1, "dispute"), DISPUTING),
             ("remarks on a line", lambda: self._dispute(choose((1, 99)), "remark"), DISPUTING),
             ("answers", lambda: self._answer("It is as metered."), DISPUTING),
@@ -161,13 +221,14 @@ class Clerk:
             ("corrects the future", lambda: self._correct(amount, 10_000), ("validation_failed", "not_found")),
             ("corrects no time", lambda: self._correct(amount, 0), ("validation_failed", "not_found")),
             (f"adjusts by {amount}", lambda: adjust(choose(ADJUSTMENTS), amount), ()),
+            ("adjusts a day", lambda: adjust(key_of_a_day() or ADJUSTMENTS[0], amount), ()),
             ("decides on a conflict", lambda: self._decide(choose(("posted", "offered"))), RESOLVING),
             ("takes an export", lambda: note_export(actor, "usage", "acme", BEGINS_AT, CLOSES_AT), ()),
         )  # fmt: skip
         return choose(found)
 
-    def _with_period(self, act: Callable[[Actor, UUID], object]) -> None:
-        period = LedgerPeriod.objects.filter(month=MONTH).order_by("id").first()
+    def _with_period(self, act: Callable[[Actor, UUID], object], month: date = MONTH) -> None:
+        period = LedgerPeriod.objects.filter(month=month).order_by("id").first()
         if period is not None:
             act(self._actor, period.id)
 
@@ -183,6 +244,10 @@ class Clerk:
         invoice = Invoice.objects.order_by("-id").first()
         if invoice is not None:
             disputes.open_remark(self._actor, invoice.id, line, kind, "That was not ours.")
+
+    def _remark_often(self) -> None:
+        for _ in range(MANY_REMARKS):
+            self._dispute(1, "remark")
 
     def _answer(self, text: str) -> None:
         remark = InvoiceRemark.objects.exclude(state="resolved").order_by("id").first()
@@ -215,3 +280,8 @@ def adjust(key: str, amount: Decimal) -> None:
     lines = (Line("rounding", "USD", amount), Line("adjustments", "USD", -amount))
     with transaction.atomic():
         posting.post(Entry(key, "adjustment", organisation, MONTH, lines, reason="agreed"))
+
+
+def key_of_a_day() -> str:
+    """The key of a day of usage; empty if none is posted."""
+    return LedgerEntry.objects.filter(kind="usage").order_by("id").values_list("key", flat=True).first() or ""

@@ -62,6 +62,17 @@ END $$;
 CREATE TRIGGER simulation_refuses BEFORE INSERT OR UPDATE ON federation_podrun
     FOR EACH ROW EXECUTE FUNCTION simulation.refuse_spoiled_pods();
 
+-- Days that cannot be posted (`bad_days.py`).
+CREATE FUNCTION simulation.refuse_bad_day() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM simulation.spoiled WHERE attempt = NEW.tenant_path || ' ' || NEW.cluster_id || ' ' || NEW.charge_day) THEN
+        RAISE EXCEPTION 'the day is spoiled' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER simulation_refuses BEFORE INSERT ON billing_ledgerentry
+    FOR EACH ROW EXECUTE FUNCTION simulation.refuse_bad_day();
+
 CREATE SCHEMA kept;
 -- What a backup of the gateway's database contains.
 CREATE SCHEMA backup;

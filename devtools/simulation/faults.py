@@ -108,6 +108,9 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "right_lacks": (0.5, 1.5),
     "rows_refused": (0.5, 1.0),
     "pressed": (1.0, 3.0),
+    "tree_applied": (0.5, 1.5),
+    "quota_asked": (0.5, 1.0),
+    "limits_shaped": (0.5, 1.0),
     # from the beginning on
     "nodes_kill": (1.0, 1.0),
 }
@@ -125,6 +128,7 @@ EVENTS = (
     "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
     "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report", "restored_over_run", "bulk_asked", "asked_in_vain",
     "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused", "pressed",
+    "tree_applied", "quota_asked", "limits_shaped",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

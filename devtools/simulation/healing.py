@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from . import administration, bad_nodes, catalogue, spoiling, submission_limits, supplies
+from . import administration, bad_nodes, catalogue, spoiling, submission_limits, supplies, trees
 
 if TYPE_CHECKING:
     from .world import World
@@ -13,6 +13,7 @@ HEAL_SECONDS = 1800.0
 
 def heal(world: "World") -> None:
     """Wishes for all of it."""
+    trees.heal(world)
     administration.heal(world)
     spoiling.mend(world)
     world.wish("removes limits on submission", lambda: submission_limits.delete_all(world))

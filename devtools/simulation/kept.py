@@ -22,6 +22,9 @@ NEWER = (
     "rows_refused",
     "pressed",
     "nodes_kill",
+    "tree_applied",
+    "quota_asked",
+    "limits_shaped",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 KEPT: tuple[tuple[int, Size], ...] = (

@@ -17,14 +17,17 @@ from . import (
     bulk_requests,
     catalogue,
     hidden_pods,
+    limit_forms,
     meanwhile,
     mistakes,
     notices,
     outages,
+    questions,
     restores,
     spoiling,
     strangers,
     supplies,
+    trees,
 )
 from .administration import cluster_id, path_of
 from .cluster import Cluster
@@ -73,6 +76,9 @@ class Mischief:
             **supplies.EVENTS,
             **outages.EVENTS,
             **meanwhile.EVENTS,
+            **trees.EVENTS,
+            **questions.EVENTS,
+            **limit_forms.EVENTS,
         }
         if event in elsewhere:
             elsewhere[event](self._world)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django.db import Error, close_old_connections
+from django.db import Error, OperationalError, close_old_connections
 
 from foundation.problems import Conflict, Problem
 
@@ -61,6 +61,8 @@ def _carry_out(world: "World") -> None:
         world.scheduler.after(LATER_SECONDS, lambda: _want_again(world, wish))
     except Error as error:
         world.tell("operator", f"never learns: {type(error).__name__}")
+        if not isinstance(error, OperationalError):
+            world.machine.unexpected.append(f"the operator {wish.what}, and the database refuses that: {error}")
         world.scheduler.sleep(1)
         return
     world.wishes.remove(wish)

@@ -15,6 +15,7 @@ from foundation import host as hosts
 
 from . import books_judges as books_judges  # adds judges
 from . import change_judges as change_judges  # adds judges
+from . import finance_judges as finance_judges  # adds judges
 from . import move_judges as move_judges  # adds judges
 from . import preemption_judges as preemption_judges  # adds judges
 from .actors import Stalled

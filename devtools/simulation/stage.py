@@ -21,6 +21,7 @@ from tenancy.models import Membership, RoleBinding, Tenant, User
 from tenancy.queries import SYSTEM, Actor
 
 from .objects import Node
+from .past import record_past
 
 BEGINS_AT = datetime(2026, 6, 1, 12, tzinfo=UTC)
 BEGAN_US = round(BEGINS_AT.timestamp() * 1_000_000)
@@ -98,6 +99,7 @@ def set_up() -> None:
     put_limit(SYSTEM, TEAMS[0], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, 1000))
     put_limit(SYSTEM, TEAMS[1], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, reclaims=True))
     ensure_rows(schedules())
+    record_past(TEAMS)
 
 
 def user(name: str) -> Actor:

@@ -21,6 +21,8 @@ class Swarm:
     """How long faults happen: at least, and at most."""
     run_seconds: tuple[int, ...] = ()
     """How long programs run; empty: between a second and minutes."""
+    keeps_books: bool = False
+    """Whether accountants work in each world; otherwise in some, if no defect is looked for."""
 
 
 ANY = Swarm()

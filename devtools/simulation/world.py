@@ -117,6 +117,10 @@ class World:
     planned: dict[UUID, int] = field(default_factory=dict)
     """When operators learned that a maintenance window is planned, by the window."""
     processes: dict[str, Process] = field(default_factory=dict)
+    are_books_kept: bool = False
+    """Whether accountants have posted, closed and corrected what the world cost."""
+    decided: list[tuple[UUID, str]] = field(default_factory=list)
+    """What accountants decided of unusual days, and was acknowledged: the day's row, and its outcome."""
     proof: list[str] = field(default_factory=list)
     """What the gateway's own proof found at the end."""
     wishes: list[Wish] = field(default_factory=list)
@@ -204,7 +208,7 @@ class World:
             self.scheduler.run(lambda: self.is_done)
             self.ended_us = self.scheduler.now_us
             books = Books(self)
-            if books.is_kept and self.swarm is ANY and self._is_still():
+            if books.is_kept and self._is_still():
                 books.keep()
         finally:
             self.scheduler.finish()

@@ -30,18 +30,22 @@ def handlers():
         bulk_requests,
         catalogue,
         hidden_pods,
+        limit_forms,
         meanwhile,
         mischief,
         mistakes,
         notices,
         outages,
+        questions,
         restores,
         spoiling,
         strangers,
         supplies,
+        trees,
     )
 
-    own = (bulk_requests, hidden_pods, meanwhile, mistakes, notices, outages, restores, spoiling, supplies)
+    users = (bulk_requests, limit_forms, meanwhile, mistakes, questions, trees)
+    own = (*users, hidden_pods, notices, outages, restores, spoiling, supplies)
     modules = (administration, catalogue, strangers, *own)
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
     return ours.union(*(module.EVENTS for module in modules))
