@@ -11,7 +11,7 @@ from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.periods import keep_ledger
 
 from .processes import Process
-from .stage import BEGINS_AT, user
+from .stage import user
 
 if TYPE_CHECKING:
     from .world import World
@@ -46,8 +46,9 @@ class BadDay:
     def _work(self) -> None:
         close_old_connections()
         for number, price in enumerate(Price.objects.order_by("id")):
-            until = BEGINS_AT + timedelta(hours=12)
-            wanted = NewCorrection(price.id, Decimal(number + 7), price.currency, BEGINS_AT, until, "agreed at last")
+            start = self._world.begins_at
+            until = start + timedelta(hours=12)
+            wanted = NewCorrection(price.id, Decimal(number + 7), price.currency, start, until, "agreed at last")
             correct_price(user("ada"), wanted)
         due = self._due()
         if due:

@@ -14,11 +14,12 @@ from django.db import Error, OperationalError, close_old_connections, transactio
 
 from billing.engine.invoices import Terms
 from billing.engine.ledger import Entry, Line
-from billing.models import Invoice, InvoiceRemark, LedgerEntry, LedgerPeriod, PostingConflict, Price
+from billing.models import Invoice, InvoiceRemark, LedgerEntry, LedgerPeriod, NegativeIdle, PostingConflict, Price
 from billing.operations import disputes, invoices, periods, posting
 from billing.operations.conflicts import resolve_conflict
 from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.exports import note_export
+from billing.operations.sharing import accept_negative_idle
 from foundation.problems import Problem
 from foundation.transactions import retried
 from tenancy.models import Tenant
@@ -39,7 +40,6 @@ KEPT_IN = 0.15
 """The share of the worlds whose month is closed."""
 MONTH, EARLIER = date(2026, 6, 1), date(2026, 5, 1)
 """The month of the world, and the one before, of which there is some usage."""
-NEXT_DAY = datetime(2026, 6, 2, 9, tzinfo=UTC)
 CLOSES_AT = datetime(2026, 7, 3, 9, tzinfo=UTC)
 FIRST_WISHES, WISHES = 14, 34
 """How much each accountant does at least, on the next day and a month later."""
@@ -51,7 +51,7 @@ LOST_COMMITS = ("done", "not_done")
 FEW_LINES = (2000, 2000, 1)
 """The most lines of a document in a world: where it is one, some have too many."""
 MANY_REMARKS = 21
-OFTEN = 0.4
+OFTEN = 0.5
 """The share of it that brings the month on."""
 CLOSES = 0.75
 """The share of it that concerns the ledger of the month."""
@@ -65,6 +65,7 @@ ISSUING = ("period_not_closed", "already_invoiced", "nothing_to_invoice", "too_m
 CREDITING = ("not_an_invoice", "nothing_to_credit", "validation_failed")
 RESOLVING = ("conflict_resolved", "conflict_needs_a_correction")
 DISPUTING = ("remark_not_open", "remark_not_answered", "too_many_remarks", "permission_denied", "validation_failed")
+BRINGING_ON = (*CLOSING, *ISSUING, *CREDITING, *RESOLVING, *DISPUTING, "negative_idle_decided", "not_found")
 
 
 class Books:
@@ -86,7 +87,8 @@ class Books:
         self._world.are_books_kept = True
         invoices.MOST_LINES = self._losses.choice(FEW_LINES)
         self._lose_the_database(self._losses.choice(LOSSES))
-        self._let_work(NEXT_DAY, "is a day older", Clerk.first_wishes, FIRST_WISHES)
+        next_day = self._world.begins_at.replace(hour=9, minute=0, second=0) + timedelta(days=1)
+        self._let_work(next_day, "is a day older", Clerk.first_wishes, FIRST_WISHES)
         self._let_work(CLOSES_AT, "is a month older", Clerk.wishes, WISHES)
         self._lose_the_database(0.0)
         BadDay(self._world).befall()
@@ -131,7 +133,7 @@ class Books:
             self._at_work.clear()
 
     def _work(self, name: str, left: int) -> None:
-        clerk = Clerk(user(name), self._chance, self._world.decided)
+        clerk = Clerk(user(name), self._chance, self._world)
         for doing in self._wishes(clerk, left):
             self._do(name, doing)
         for _ in range(TRIES):
@@ -165,14 +167,15 @@ LAST: Doing = ("posts the rest", periods.keep_ledger, ())
 class Clerk:
     """What one accountant may do."""
 
-    def __init__(self, actor: Actor, chance: random.Random, decided: list[tuple[UUID, str]]) -> None:
+    def __init__(self, actor: Actor, chance: random.Random, world: "World") -> None:
         self._actor = actor
         self._chance = chance
-        self._finance = Finance(actor, chance, decided)
+        self._begins_at = world.begins_at
+        self._finance = Finance(actor, chance, world.decided)
 
     def first_wishes(self, count: int) -> list[Doing]:
-        """Things to do on the next day."""
-        return [self._on_the_next_day() for _ in range(count)]
+        """Things to do on the next day. A budget is needed for much of it."""
+        return [self._finance.first_budget(), *(self._on_the_next_day() for _ in range(count))]
 
     def wishes(self, count: int) -> list[Doing]:
         """Things to do a month later, in any order."""
@@ -182,20 +185,16 @@ class Clerk:
         if self._chance.random() < OFTEN:
             return self._finance.routine()
         amount = Decimal(self._chance.randrange(0, 400)) / 100
-        correct: Doing = (f"corrects a price to {amount}", lambda: self._correct(amount, 20), ("not_found",))
+        correct: Doing = (f"corrects a price to {amount}", lambda: self._correct(amount, 8), ("not_found",))
         return correct if self._chance.random() < 0.2 else self._finance.any()
 
     def _any(self) -> Doing:
         actor, choose = self._actor, self._chance.choice
         amount = Decimal(self._chance.randrange(1, 400)) / 100
         tenant = choose(("acme", "acme", TEAMS[0]))
-        hours = self._chance.randrange(1, 60)
+        hours = self._chance.randrange(1, 50)
         if self._chance.random() < OFTEN:
-            return choose((
-                ("keeps the ledger", periods.keep_ledger, ()),
-                ("closes the month", lambda: self._with_period(self._close, choose((MONTH, MONTH, EARLIER))), CLOSING),
-                ("invoices acme", lambda: invoices.issue_invoice(actor, invoices.WantedInvoice("acme", MONTH)), ISSUING),
-            ))  # fmt: skip
+            return ("brings the month on", self._bring_on, BRINGING_ON)
         found: tuple[Doing, ...] = (
             ("cancels the closing", lambda: self._with_period(periods.cancel_closing), CLOSING),
             ("asks to reopen", lambda: self._with_period(lambda a, p: periods.request_reopening(a, p, "late")), CLOSING),
@@ -226,6 +225,38 @@ class Clerk:
             ("takes an export", lambda: note_export(actor, "usage", "acme", BEGINS_AT, CLOSES_AT), ()),
         )  # fmt: skip
         return choose(found)
+
+    def _bring_on(self) -> None:
+        """What keeps a month from being closed is decided, the earliest one is closed, or what was closed is billed."""
+        conflict = PostingConflict.objects.filter(resolved_at=None).order_by("id").first()
+        dispute = InvoiceRemark.objects.filter(kind="dispute").exclude(state="resolved").order_by("id").first()
+        idle = NegativeIdle.objects.filter(state="open").order_by("id").first()
+        month = LedgerPeriod.objects.filter(month__lte=MONTH).exclude(state="closed").order_by("month", "id").first()
+        if conflict is not None:
+            decisions = ("posted", "offered") if conflict.key in ADJUSTMENTS else ("posted",)
+            resolve_conflict(self._actor, conflict.id, self._chance.choice(decisions), "checked on paper")
+        elif dispute is not None:
+            self._answer("It is as metered.") if dispute.state == "open" else self._resolve("accepted")
+        elif idle is not None:
+            accept_negative_idle(self._actor, idle.id, "The node was renamed.")
+        elif month is not None:
+            periods.keep_ledger()
+            self._close(self._actor, month.id)
+        else:
+            self._bill()
+
+    def _bill(self) -> None:
+        """Everything is closed: it is invoiced, credited, or opened again by two people."""
+        choose = self._chance.choice
+        tenant = choose(("acme", "acme", TEAMS[0]))
+        wanted = invoices.WantedInvoice(tenant, MONTH, choose(("", "USD")))
+        acts: tuple[Callable[[], object], ...] = (
+            lambda: invoices.issue_invoice(self._actor, wanted),
+            lambda: self._credit(None),
+            lambda: self._with_period(lambda a, p: periods.request_reopening(a, p, "late")),
+            lambda: self._with_period(periods.approve_reopening),
+        )
+        choose(acts)()
 
     def _with_period(self, act: Callable[[Actor, UUID], object], month: date = MONTH) -> None:
         period = LedgerPeriod.objects.filter(month=month).order_by("id").first()
@@ -268,8 +299,8 @@ class Clerk:
     def _correct(self, unit_price: Decimal, hours: int) -> None:
         price = Price.objects.order_by("id").first()
         if price is not None:
-            until = BEGINS_AT + timedelta(hours=hours)
-            wanted = NewCorrection(price.id, unit_price, price.currency, BEGINS_AT, until, "agreed")
+            until = self._begins_at + timedelta(hours=hours)
+            wanted = NewCorrection(price.id, unit_price, price.currency, self._begins_at, until, "agreed")
             correct_price(self._actor, wanted)
 
 

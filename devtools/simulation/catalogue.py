@@ -80,7 +80,11 @@ def remove_rules() -> None:
 
 def _ask_wrongly(world: "World", number: int) -> None:
     requests = _wrong_requests()
-    what, act = requests[number % len(requests)]
+    be_refused(world, *requests[number % len(requests)])
+
+
+def be_refused(world: "World", what: str, act: Callable[[], object]) -> None:
+    """Asks for what must be refused, for a reason that the asker can mend."""
     world.tell("operator", what)
     try:
         act()

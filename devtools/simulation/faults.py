@@ -113,6 +113,7 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "limits_shaped": (0.5, 1.0),
     # from the beginning on
     "nodes_kill": (1.0, 1.0),
+    "month_ends": (0.5, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (

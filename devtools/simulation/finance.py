@@ -24,6 +24,7 @@ from foundation import clock
 from tenancy.queries import SYSTEM, Actor
 
 from .stage import BEGINS_AT, CLUSTERS, TEAMS
+from .tree_files import OTHER_ORGANISATION
 
 Doing: TypeAlias = tuple[str, Callable[[], object], Collection[str]]
 """What an accountant does, in words and as a function, and the codes of the problems that may be answered."""
@@ -54,6 +55,19 @@ class Finance:
             ("looks for unusual days", inspect_spending, ()),
             ("forecasts budgets", foresee_budgets, ()),
         ))  # fmt: skip
+
+    def first_budget(self) -> Doing:
+        """A budget that the world exceeds, and is expected to exceed."""
+        period = self._chance.choice(("month", "year"))
+        wanted = WantedBudget(
+            "acme",
+            "money",
+            Decimal(self._chance.choice(("0.01", "0.2", "1", "5"))),
+            "USD",
+            period,
+            notify_forecast_at=(50, 100),
+        )
+        return (f"sets a small budget per {period}", lambda: put_budget(self._actor, wanted), BUDGETING)
 
     def any(self) -> Doing:
         """Something to do, from all of it."""
@@ -122,7 +136,8 @@ class Finance:
         at = None if later is None else BEGINS_AT + later
         more: dict[str, Any] = chance.choice(({}, {}, {"cpu_price": amount}, {"interruptions_per_hour": amount}))
         route = (chance.choice(("eu-*", "us-1")), "us-*")
-        traffic = NewEgressPrice(*route, amount, organisation=chance.choice(("acme", "")), effective_from=at)
+        owner = chance.choice(("acme", "", OTHER_ORGANISATION))
+        traffic = NewEgressPrice(*route, amount, organisation=owner, effective_from=at)
         return chance.choice((
             (f"prices a flavor at {amount}", lambda: self._set_price(amount, at, more), PRICING),
             (f"prices traffic at {amount}", lambda: create_egress_price(chance.choice((self._actor, SYSTEM)), traffic),
@@ -133,7 +148,7 @@ class Finance:
     # -- how --------------------------------------------------------------------------------------------------------
 
     def _on(self, model: Any, act: Callable[[UUID], object]) -> None:
-        """Acts on one of the rows, also on one that was removed."""
+        """Acts on one of the rows, which another may have removed or decided."""
         ids = list(model.objects.order_by("id").values_list("id", flat=True))
         if ids:
             act(self._chance.choice(ids))

@@ -25,6 +25,7 @@ NEWER = (
     "tree_applied",
     "quota_asked",
     "limits_shaped",
+    "month_ends",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 KEPT: tuple[tuple[int, Size], ...] = (

@@ -4,9 +4,17 @@ as are moves of tenants to where what they guarantee is not free.
 
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from billing.models import Budget
+from billing.operations.budgets import WantedBudget, put_budget
+from billing.operations.egress import NewEgressPrice, create_egress_price
+from billing.operations.overrides import request_override
 from clusters.models import Cluster
+from federation.operations.tree import apply_tree
 from quotas.engine.holds import Borrowing
 from quotas.models import QuotaLimit, SubmissionLimit, UserLimit
 from quotas.operations import (
@@ -22,13 +30,15 @@ from tenancy.models import Tenant
 from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM, Actor
 
-from .stage import GPU_LIMIT, user
+from .catalogue import be_refused
+from .stage import GPU_LIMIT, VIEWER, user
 
 if TYPE_CHECKING:
     from .world import World
 
 MANY = 1_000_000
 PUTS = 4
+FILE = "{apiVersion: switchyard/v1, kind: TenantTree, tenants: [{path: acme, kind: organisation, labels: {a: b}}]}"
 GPUS = tuple(number * 1000 for number in (0, 1, 2, 4, 6, 8, GPU_LIMIT))
 RESOURCES = ("gpu", "gpu", "gpu", "cpu", "jobs")
 
@@ -88,6 +98,23 @@ class Quotas:
         return self._chance.choice(list(Tenant.objects.filter(path__startswith="acme").order_by("id")))
 
 
+def forbidden() -> tuple[tuple[str, Callable[[], object]], ...]:
+    """What one who may only look asks for in vain."""
+    eve, soon = user(VIEWER), datetime(2026, 8, 1, tzinfo=UTC)
+    budget = WantedBudget("acme", "money", Decimal(1), "USD", "month")
+    some = Budget.objects.order_by("id").values_list("id", flat=True).first() or UUID(int=99)
+    return (
+        ("limits as a viewer", lambda: put_limit(eve, "acme", "gpu", nominal=1)),
+        ("limits users as a viewer", lambda: put_user_limit(eve, "acme", "gpu", most=1)),
+        ("sets a budget as a viewer", lambda: put_budget(eve, budget)),
+        ("prices traffic as a viewer", lambda: create_egress_price(eve, NewEgressPrice("a", "b", Decimal(1)))),
+        ("asks for an override as a viewer", lambda: request_override(
+            eve, some, amount=Decimal(1), reason="more", expires_at=soon)),
+        ("applies a file as a viewer", lambda: apply_tree(eve, FILE)),
+        ("takes back late", lambda: put_limit(SYSTEM, "acme", "gpu", nominal=1, reclaim_after=10**9)),
+    )  # fmt: skip
+
+
 def shape(world: "World") -> None:
     """A few limits of any form, a removal and a move, as an operator or an administrator of the organisation."""
     chance = random.Random(f"{world.seed}/limits/{world.faults.choose(range(MANY))}")
@@ -96,6 +123,8 @@ def shape(world: "World") -> None:
     doings += [("limits users", quotas.put_on_users), ("removes a limit", quotas.remove), ("moves a team", quotas.move)]
     for what, act in doings:
         world.wish(what, act)
+    number = chance.randrange(MANY)
+    world.wish("asks what they may not", lambda: be_refused(world, *forbidden()[number % len(forbidden())]))
 
 
 EVENTS: dict[str, Callable[["World"], None]] = {"limits_shaped": shape}

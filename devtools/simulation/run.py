@@ -118,7 +118,7 @@ class Runner:
         world.history.add_changes(self.watch.rows(CHANGES))
         result.timeline = world.history.lines()
         result.steps, result.lock_waits = world.scheduler.steps, world.scheduler.lock_waits
-        result.simulated_seconds = ((world.ended_us or world.scheduler.now_us) - BEGAN_US) / 1e6
+        result.simulated_seconds = ((world.ended_us or world.scheduler.now_us) - world.scheduler.began_us) / 1e6
         result.faults, result.fault_count = world.faults.happened, world.faults.count
         result.dispatch_digest = world.dispatch.hexdigest()
         result.jobs = tuple(dict.fromkeys(one.number for one in world.submissions))

@@ -24,9 +24,14 @@ from .objects import Node
 from .past import record_past
 
 BEGINS_AT = datetime(2026, 6, 1, 12, tzinfo=UTC)
+MONTH_ENDS_AT = datetime(2026, 6, 30, 23, 57, 30, tzinfo=UTC)
+"""When some worlds begin instead: their jobs run into another month."""
 BEGAN_US = round(BEGINS_AT.timestamp() * 1_000_000)
 TEAMS = ("acme/research/vision", "acme/research/speech")
 CLUSTERS = ("east", "west")
+VIEWER = "eve"
+USERS = ("ada", "ben", VIEWER)
+"""Administrators of the organisation, and one who may only look."""
 GPUS_PER_NODE = 4
 NODES = 2
 GPU_LIMIT = 12
@@ -75,10 +80,10 @@ def set_up() -> None:
     for path in TEAMS:
         Tenant.objects.create(parent=parent, kind="team", name=path.rpartition("/")[2], path=path, depth=2)
     organisation = Tenant.objects.get(path="acme")
-    for number, name in enumerate(("ada", "ben")):
+    for number, name in enumerate(USERS):
         user = User.objects.create(id=UUID(int=number + 1), email=f"{name}@acme.example", password="!")  # noqa: S106
         Membership.objects.create(user=user, organisation=organisation)
-        RoleBinding.objects.create(tenant=organisation, user=user, role=Role.ADMIN)
+        RoleBinding.objects.create(tenant=organisation, user=user, role=Role.VIEWER if name == VIEWER else Role.ADMIN)
     for name in CLUSTERS:
         row = ClusterRow.objects.create(
             owner=organisation,
@@ -104,5 +109,5 @@ def set_up() -> None:
 
 def user(name: str) -> Actor:
     """A user who acts for themselves."""
-    number = ("ada", "ben").index(name)
+    number = USERS.index(name)
     return Actor(user_id=UUID(int=number + 1), name=f"{name}@acme.example")

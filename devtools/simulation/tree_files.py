@@ -125,7 +125,12 @@ class Author:
     def _other(self) -> list[Entry]:
         """Another organisation with a team, which only operators may make."""
         return [
-            self._tenant(OTHER_ORGANISATION, "organisation", limits=self._forms(["gpu"], is_root=True)),
+            self._tenant(
+                OTHER_ORGANISATION,
+                "organisation",
+                limits=self._forms(["gpu"], is_root=True),
+                budgets=[{"amount": "9", "currency": self._chance.choice(("USD", "EUR")), "period": "month"}],
+            ),
             self._tenant(f"{OTHER_ORGANISATION}/ops", "team", **self._some_limits(["gpu"])),
         ]
 

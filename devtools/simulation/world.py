@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
@@ -46,9 +47,10 @@ from .processes import Calls, Machine, Process, SimulatedHost, SimulatedPools, S
 from .scheduler import MICROSECONDS, Scheduler
 from .size import Size
 from .stage import (
-    BEGAN_US,
+    BEGINS_AT,
     BELL_POLL_SECONDS,
     CLUSTERS,
+    MONTH_ENDS_AT,
     OBSERVER_ROUND_SECONDS,
     identity_of,
     nodes_of,
@@ -70,6 +72,8 @@ PULSE_SECONDS, HEALED_PULSE_SECONDS = feeds.PULSE_SECONDS, 7.0
 """A cluster is lost after ten seconds."""
 LATE_SECONDS = (25.0, 90.0)
 """How long a process freezes in the middle of a dispatch: most claims expire meanwhile, and others take them over."""
+HALF_LIFE, OTHER_HALF_LIFE = settings.FAIR_SHARE_HALF_LIFE_SECONDS, 3600
+"""With which past use counts; some worlds begin with a change of that setting."""
 RESTART_SECONDS = (0.5, 20.0)
 RACKS = 0.3
 """The share of the worlds whose nodes are in racks, so that gangs over several have an order; more if gates are refused."""
@@ -117,6 +121,7 @@ class World:
     planned: dict[UUID, int] = field(default_factory=dict)
     """When operators learned that a maintenance window is planned, by the window."""
     processes: dict[str, Process] = field(default_factory=dict)
+    begins_at: datetime = BEGINS_AT
     are_books_kept: bool = False
     """Whether accountants have posted, closed and corrected what the world cost."""
     decided: list[tuple[UUID, str]] = field(default_factory=list)
@@ -149,11 +154,14 @@ class World:
         policy = Policy(
             is_pct, change_one_in=self.chance.choice((50, 200, 1000)), tick_one_in=self.chance.choice((4, 16))
         )
-        self.scheduler = Scheduler(self.seed, self.watch, policy, BEGAN_US)
-        self.history = History(BEGAN_US)
+        self.faults = Faults(self.seed, self.size.without, self.size.spared, self.size.only, self.swarm.rates)
+        if random.Random(f"{self.seed}/begins").random() < self.faults.rates.get("month_ends", 0.0):
+            self.begins_at = MONTH_ENDS_AT
+        began_us = round(self.begins_at.timestamp() * MICROSECONDS)
+        self.scheduler = Scheduler(self.seed, self.watch, policy, began_us)
+        self.history = History(began_us)
         self.scheduler.tell = self.tell
         self.machine = Machine(self.scheduler, self.slots, self.seed)
-        self.faults = Faults(self.seed, self.size.without, self.size.spared, self.size.only, self.swarm.rates)
         self.schedules = bad_nodes.hastened(schedules(self.pace), self.faults)
         self.broker = Broker(self.scheduler, self.faults)
         self.clusters = {name: self._cluster(name) for name in CLUSTERS}
@@ -237,6 +245,8 @@ class World:
         bells._listening = self.broker.listening  # noqa: SLF001
         bells.POLL_SECONDS = BELL_POLL_SECONDS * self.pace
         feeds.PULSE_SECONDS = PULSE_SECONDS
+        is_other = "limits_shaped" in self.faults.rates and self.seed % 2 == 0
+        settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
         observers.ROUND_SECONDS = min(OBSERVER_ROUND_SECONDS * self.pace, LONGEST_ROUND_SECONDS)
         self.scheduler.on_step = self._on_step
 
