@@ -41,7 +41,7 @@ KEPT_IN = 0.15
 MONTH, EARLIER = date(2026, 6, 1), date(2026, 5, 1)
 """The month of the world, and the one before, of which there is some usage."""
 CLOSES_AT = datetime(2026, 7, 3, 9, tzinfo=UTC)
-FIRST_WISHES, WISHES = 14, 34
+FIRST_WISHES, WISHES = 9, 26
 """How much each accountant does at least, on the next day and a month later."""
 TRIES = 20
 """How often the last posting is tried while the database is lost at times."""
@@ -175,7 +175,11 @@ class Clerk:
 
     def first_wishes(self, count: int) -> list[Doing]:
         """Things to do on the next day. A budget is needed for much of it."""
-        return [self._finance.first_budget(), *(self._on_the_next_day() for _ in range(count))]
+        return [
+            self._finance.first_budget(),
+            self._finance.first_policy(),
+            *(self._on_the_next_day() for _ in range(count)),
+        ]
 
     def wishes(self, count: int) -> list[Doing]:
         """Things to do a month later, in any order."""
@@ -253,7 +257,9 @@ class Clerk:
         acts: tuple[Callable[[], object], ...] = (
             lambda: invoices.issue_invoice(self._actor, wanted),
             lambda: self._credit(None),
+            lambda: self._credit(None),
             lambda: self._with_period(lambda a, p: periods.request_reopening(a, p, "late")),
+            lambda: self._with_period(periods.approve_reopening),
             lambda: self._with_period(periods.approve_reopening),
         )
         choose(acts)()

@@ -99,7 +99,7 @@ CLOSED = "SELECT id, month, checksum FROM billing_ledgerperiod WHERE state = 'cl
 @judging
 def promise_16_of_two_contents_under_one_key_one_counts(world: "World") -> list[str]:
     """The offered content has taken the place of the posted one exactly if a person decided that; the posted one is then
-    reversed, once.
+    reversed, once. Days of usage are reversed by corrections only, and no content takes their place.
     """
     return [
         f"the key {key} has {offered} decisions for another content, {placed} such entries and {reversed_} reversals"
@@ -111,7 +111,7 @@ def promise_16_of_two_contents_under_one_key_one_counts(world: "World") -> list[
 CONTENTS = """
 SELECT conflict.key, count(*) FILTER (WHERE conflict.decision = 'offered'), count(placed.id),
        (SELECT count(*) FROM billing_ledgerentry AS back JOIN billing_ledgerentry AS posted ON posted.id = back.reverses_id
-         WHERE posted.key = conflict.key)
+         WHERE posted.key = conflict.key AND posted.kind = 'adjustment')
   FROM billing_postingconflict AS conflict
   LEFT JOIN billing_ledgerentry AS placed ON placed.key = 'resolved/' || conflict.id::text
  GROUP BY conflict.key ORDER BY 1

@@ -69,6 +69,12 @@ class Finance:
         )
         return (f"sets a small budget per {period}", lambda: put_budget(self._actor, wanted), BUDGETING)
 
+    def first_policy(self) -> Doing:
+        """Who bears the idle capacity of the world's month, if anybody does."""
+        how = self._chance.choice(SharingPolicy.Idle.values)
+        wanted = NewPolicy("acme", MONTHS[1], how, "even", Decimal(self._chance.choice((0, 10))), "USD")
+        return (f"lets idle capacity be borne: {how}", lambda: set_policy(self._actor, wanted), SHARING)
+
     def any(self) -> Doing:
         """Something to do, from all of it."""
         return self._chance.choice(

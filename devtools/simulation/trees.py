@@ -65,6 +65,8 @@ class Person:
         else:
             self._text, self._prune = author.draft()
         self._digest = plan_tree(self._actor, self._text, prune=self._prune).digest
+        if self._seed % 2 and plan_tree(self._actor, self._text, prune=self._prune).digest != self._digest:
+            self._object("a file is planned twice, and the second plan is another one")
 
     def apply(self) -> None:
         """Plans the file again, and applies exactly that: it is refused for what the plan said, or changes what it said."""
