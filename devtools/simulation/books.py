@@ -23,7 +23,7 @@ from billing.operations.sharing import accept_negative_idle
 from foundation.problems import Problem
 from foundation.transactions import retried
 from tenancy.models import Tenant
-from tenancy.queries import Actor
+from tenancy.queries import SYSTEM, Actor
 
 from .backend.base import DatabaseWrapper
 from .bad_days import BadDay
@@ -51,6 +51,8 @@ LOST_COMMITS = ("done", "not_done")
 FEW_LINES = (2000, 2000, 1)
 """The most lines of a document in a world: where it is one, some have too many."""
 MANY_REMARKS = 21
+CREDITED = ("invoice", "invoice", "invoice", "statement")
+"""What accountants try to credit: a statement cannot be."""
 OFTEN = 0.5
 """The share of it that brings the month on."""
 CLOSES = 0.75
@@ -178,6 +180,7 @@ class Clerk:
         return [
             self._finance.first_budget(),
             self._finance.first_policy(),
+            self._finance.two_people(),
             *(self._on_the_next_day() for _ in range(count)),
         ]
 
@@ -188,7 +191,7 @@ class Clerk:
     def _on_the_next_day(self) -> Doing:
         if self._chance.random() < OFTEN:
             return self._finance.routine()
-        amount = Decimal(self._chance.randrange(0, 400)) / 100
+        amount = Decimal(self._chance.choice((0, 0, 1, 3)))
         correct: Doing = (f"corrects a price to {amount}", lambda: self._correct(amount, 8), ("not_found",))
         return correct if self._chance.random() < 0.2 else self._finance.any()
 
@@ -200,6 +203,10 @@ class Clerk:
         if self._chance.random() < OFTEN:
             return ("brings the month on", self._bring_on, BRINGING_ON)
         found: tuple[Doing, ...] = (
+            ("closes the month", lambda: self._with_period(self._close), CLOSING),
+            ("closes, and thinks again", lambda: self._with_period(self._close_and_cancel), CLOSING),
+            ("asks to reopen as the platform", lambda: self._with_period(
+                lambda _, p: periods.request_reopening(SYSTEM, p, "late")), CLOSING),
             ("cancels the closing", lambda: self._with_period(periods.cancel_closing), CLOSING),
             ("asks to reopen", lambda: self._with_period(lambda a, p: periods.request_reopening(a, p, "late")), CLOSING),
             ("approves a reopening", lambda: self._with_period(periods.approve_reopening), CLOSING),
@@ -272,8 +279,12 @@ class Clerk:
     def _close(self, actor: Actor, period_id: UUID) -> None:
         periods.begin_closing(actor, period_id, accepts_unpriced=True)
 
+    def _close_and_cancel(self, actor: Actor, period_id: UUID) -> None:
+        self._close(actor, period_id)
+        periods.cancel_closing(actor, period_id)
+
     def _credit(self, amounts: dict[int, Decimal] | None) -> None:
-        invoice = Invoice.objects.exclude(kind="credit_note").order_by("-id").first()
+        invoice = Invoice.objects.filter(kind=self._chance.choice(CREDITED)).order_by("-id").first()
         if invoice is not None:
             invoices.credit_invoice(self._actor, invoice.id, "accepted", amounts)
 

@@ -21,9 +21,10 @@ from billing.operations.prices import NewPrice, create_price
 from billing.operations.sharing import NewPolicy, accept_negative_idle, set_policy
 from clusters.models import Flavor
 from foundation import clock
+from foundation.problems import Problem
 from tenancy.queries import SYSTEM, Actor
 
-from .stage import BEGINS_AT, CLUSTERS, TEAMS
+from .stage import BEGINS_AT, CLUSTERS, TEAMS, user
 from .tree_files import OTHER_ORGANISATION
 
 Doing: TypeAlias = tuple[str, Callable[[], object], Collection[str]]
@@ -72,7 +73,9 @@ class Finance:
     def first_policy(self) -> Doing:
         """Who bears the idle capacity of the world's month, if anybody does."""
         how = self._chance.choice(SharingPolicy.Idle.values)
-        wanted = NewPolicy("acme", MONTHS[1], how, "even", Decimal(self._chance.choice((0, 10))), "USD")
+        wanted = NewPolicy(
+            "acme", MONTHS[1], how, "even", Decimal(self._chance.choice((0, 10))), self._chance.choice(("USD", "EUR"))
+        )
         return (f"lets idle capacity be borne: {how}", lambda: set_policy(self._actor, wanted), SHARING)
 
     def any(self) -> Doing:
@@ -120,6 +123,40 @@ class Finance:
             ("approves an override", self._approve, OVERRIDING),
             ("approves an override of another budget", lambda: self._approve(of_another=True), OVERRIDING),
         ))  # fmt: skip
+
+    def two_people(self) -> Doing:
+        """An override from its request to its approval, with all that is refused on the way, by two people and the platform."""
+        ada, ben = user("ada"), user("ben")
+        soon = clock.database_now
+        future = WantedBudget(
+            "acme",
+            "money",
+            Decimal(5),
+            "USD",
+            "dates",
+            BEGINS_AT.replace(hour=0) + 60 * DAY,
+            BEGINS_AT.replace(hour=0) + 70 * DAY,
+        )
+
+        def ask(actor: Actor, budget: UUID, within: timedelta = HOUR) -> UUID:
+            more = Decimal("0.5")
+            return request_override(actor, budget, amount=more, reason="agreed", expires_at=soon() + within).id
+
+        def act() -> None:
+            later, _ = put_budget(ada, future)
+            _expect("budget_not_in_force", lambda: ask(ada, later.id))
+            now, _ = put_budget(ada, WantedBudget("acme", "money", Decimal(5), "USD", "quarter"))
+            _expect("needs_a_user", lambda: ask(SYSTEM, now.id))
+            override = ask(ada, now.id)
+            _expect("same_person", lambda: approve_override(ada, now.id, override))
+            _expect("not_found", lambda: approve_override(ben, later.id, override))
+            approve_override(ben, now.id, override)
+            _expect("already_approved", lambda: approve_override(ben, now.id, override))
+            late = ask(ben, now.id, IN_A_MOMENT)
+            clock.sleep(IN_A_MOMENT.total_seconds())
+            _expect("override_expired", lambda: approve_override(ada, now.id, late))
+
+        return ("raises a budget with another person", act, OVERRIDING)
 
     def _share(self) -> Doing:
         chance = self._chance
@@ -195,3 +232,14 @@ class Finance:
 
     def _end_traffic(self) -> None:
         self._on(EgressPrice, lambda id_: end_egress_price(self._actor, id_))
+
+
+def _expect(code: str, act: Callable[[], object]) -> None:
+    """It must be refused as this; or a budget is gone, because another accountant has removed it."""
+    try:
+        act()
+    except Problem as problem:
+        if problem.code not in {code, "not_found"}:
+            raise
+        return
+    raise AssertionError(f"not refused as {code}")

@@ -17,6 +17,17 @@ EVERY_RESOURCE = ("gpu", "gpu:H100-80GB", "cpu", "memory", "jobs")
 AMOUNTS = {"gpu": ("0", "0.5", "4", "9000m", str(GPU_LIMIT)), "cpu": ("0", "2500m", "8"), "memory": ("512Mi", "4Gi", "2Ti"),
            "jobs": ("0", "1", "3", "50")}  # fmt: skip
 BAD_AMOUNTS = ("-1", "much", "0.0001", "9" * 17, "1.5Ki", "1e9")
+STORY = "story"
+BARE: Entry = {
+    "labels": {},
+    "weight": "1",
+    "limits": [],
+    "user_limits": [],
+    "submission_limit": None,
+    "budgets": [],
+    "roles": [],
+}
+"""Sections that say that there is nothing."""
 BUDGETS: tuple[Entry, ...] = (
     {"amount": "40", "currency": "USD", "period": "month", "stops_admission": True},
     {"gpu_hours": "0.25", "period": "year", "notify_at": [50, 90]},
@@ -51,6 +62,7 @@ class Author:
         path = next(iter(self._places))
         resource = self._chance.choice(EVERY_RESOURCE)
         wrong: tuple[Entry, ...] = (
+            {"limits": [{"resource": "memory", "nominal": self._chance.choice(BAD_AMOUNTS)}]},
             {"limits": [{"resource": resource, "nominal": self._chance.choice(BAD_AMOUNTS)}]},
             {"user_limits": [{"resource": "luck", "most": "1"}]},
             {"labels": {"no spaces": "a b"}},
@@ -58,7 +70,25 @@ class Author:
         )
         file = {"apiVersion": "switchyard/v1", "kind": "TenantTree"}
         tenants = [{"path": path, "kind": "department", **self._chance.choice(wrong)}]
-        return self._chance.choice((json.dumps(file | {"tenants": tenants}), "tenants: [", "apiVersion: other/v9\n"))
+        text = json.dumps(file | {"tenants": tenants})
+        return self._chance.choice((text, text, text, "tenants: [", "apiVersion: other/v9\n"))
+
+    def story(self) -> list[tuple[str, bool]]:
+        """A project that gets all it may have, other roles, then nothing of it, and is removed: files, as `draft` returns them."""
+        team = self._team()
+        role = {"user": f"{self._user()}@acme.example", "role": "viewer"}
+        full: Entry = {
+            "labels": {"a": "b"}, "weight": "2", "limits": self._forms(["cpu"]), "user_limits": [{"resource": "jobs", "most": "9"}],
+            "submission_limit": {"most_waiting": 90}, "budgets": [BUDGETS[0]], "roles": [role],
+        }  # fmt: skip
+        changed = full | {
+            "roles": [role | {"expires_at": "2027-01-01T00:00:00Z"}],
+            "submission_limit": {"most_waiting": 80},
+        }
+        tenants = [[self._tenant(f"{team}/{STORY}", "project", **sections)] for sections in (full, changed, BARE)]
+        files = [{"apiVersion": "switchyard/v1", "kind": "TenantTree", "tenants": found} for found in tenants]
+        files.append(files[0] | {"tenants": [self._tenant(team, "team")]})
+        return [(json.dumps(file, indent=1), number == len(files) - 1) for number, file in enumerate(files)]
 
     def edited(self, text: str) -> str:
         """An exported file in which some amounts of limits are others."""
@@ -98,8 +128,7 @@ class Author:
                 "roles": [{"user": f"{self._user()}@acme.example", "role": self._chance.choice(("viewer", "manager"))}],
             }
         else:
-            sections = {"labels": {}, "weight": "1", "limits": [], "user_limits": [], "submission_limit": None, "budgets": [],
-                        "roles": []}  # fmt: skip
+            sections = BARE
         return [self._tenant(f"{team}/{PROJECT}", "project", **sections)]
 
     def _roles(self) -> list[Entry]:

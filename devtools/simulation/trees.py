@@ -68,6 +68,12 @@ class Person:
         if self._seed % 2 and plan_tree(self._actor, self._text, prune=self._prune).digest != self._digest:
             self._object("a file is planned twice, and the second plan is another one")
 
+    def tell_a_story(self) -> None:
+        """Begins the files of a project's life; each is applied then."""
+        for text, prune in Author(random.Random(self._seed), _places()).story():
+            self._text, self._prune = text, prune
+            self.apply()
+
     def apply(self) -> None:
         """Plans the file again, and applies exactly that: it is refused for what the plan said, or changes what it said."""
         if not self._text:
@@ -145,7 +151,9 @@ def apply_file(world: "World") -> None:
         world.wish("applies a file of the tree", person.apply)
     else:
         world.scheduler.after(faults.between(1, 30), lambda: world.wish("applies what was planned", person.apply_old))
-    if faults.choose(range(2)):
+    if faults.choose(range(3)) == 0:
+        world.wish("lets a project begin and end", Person(world, faults.choose(range(MANY))).tell_a_story)
+    elif faults.choose(range(2)):
         later = Person(world, faults.choose(range(MANY)))
         world.wish("plans another file", later.plan)
         world.wish("applies another file", later.apply)
