@@ -80,7 +80,7 @@ class Books:
         is_drawn = self._chance.random() < KEPT_IN
         self.is_kept = (is_drawn and world.swarm is ANY) or world.swarm.keeps_books
         self._at_work: set[str] = set()
-        self._wishes = Clerk.wishes
+        self._wishes: Callable[[Clerk, int], list[Doing]] = Clerk.wishes
 
     def keep(self) -> None:
         """Lets the accountants work until both are done. Nothing else runs any more."""

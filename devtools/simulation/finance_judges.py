@@ -61,8 +61,8 @@ def _cost(segment: _Segment, corrections: list[_Correction]) -> Decimal:
     cost = Decimal(0)
     for start, until in pairwise(sorted(at for at in bounds if segment.start <= at <= segment.until)):
         agreed = [one.price for one in own if one.start <= start and until <= one.until]
-        price = agreed[-1] if agreed else segment.price
-        cost += (price or 0) * segment.units * ((until - start) // MILLISECOND) / MILLISECONDS_AN_HOUR
+        price = (agreed[-1] if agreed else segment.price) or Decimal(0)
+        cost += price * segment.units * ((until - start) // MILLISECOND) / MILLISECONDS_AN_HOUR
     return cost
 
 

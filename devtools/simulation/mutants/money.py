@@ -4,7 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from django.db import transaction
+
+from billing.engine import ledger, shared_entries
 from billing.operations import posting, sharing
+from billing.operations.failures import FirstFailure
+from billing.queries import charges
 from devtools.simulation.swarm import Swarm, only
 from federation.operations import tree
 
@@ -17,7 +22,7 @@ KEPT = Swarm(rates={}, chaos_seconds=(25.0, 60.0), keeps_books=True)
 @mutant(KEPT)
 def _corrections_are_not_posted(change: Change) -> None:
     """A day whose price was corrected is not posted again."""
-    original = posting.postings
+    original = ledger.postings
 
     def postings(key: Any, segments: Any, _: Any, standing: Any) -> Sequence[Any]:
         return original(key, segments, {}, standing)
@@ -29,12 +34,12 @@ def _corrections_are_not_posted(change: Change) -> None:
 def _a_bad_day_ends_the_round(change: Change) -> None:
     """A day that cannot be posted keeps those after it from being posted."""
 
-    class Failing(posting.FirstFailure):
+    class Failing(FirstFailure):
         @contextmanager
         def kept(self, what: str) -> Iterator[None]:  # noqa: ARG002 - as the original
             yield
 
-    original = posting.days_to_post
+    original = charges.days_to_post
 
     def days_to_post(*given: Any, **more: Any) -> list[Any]:
         return original(*given, **more)[::-1]
@@ -46,7 +51,7 @@ def _a_bad_day_ends_the_round(change: Change) -> None:
 @mutant(KEPT)
 def _shares_are_posted_again(change: Change) -> None:
     """When a month is closed again, its earlier shares are not taken back."""
-    original = sharing.missing_entries
+    original = shared_entries.missing_entries
 
     def missing_entries(*given: Any) -> tuple[Any, ...]:
         return tuple(entry for entry in original(*given) if entry.kind != "reversal")
@@ -60,9 +65,8 @@ def _a_plan_is_kept(change: Change) -> None:
 
     class Kept:
         def __getattr__(self, name: str) -> Any:
-            return (lambda _: None) if name == "set_rollback" else getattr(original, name)
+            return (lambda _: None) if name == "set_rollback" else getattr(transaction, name)
 
-    original = tree.transaction
     change.put(tree, "transaction", Kept())
 
 
