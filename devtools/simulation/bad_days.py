@@ -25,7 +25,7 @@ LONGEST_SECONDS = 600.0
 
 
 class BadDay:
-    """What one accountant does last, alone: corrects prices, so that days are due again, and posts them around a bad one."""
+    """What one accountant does last, alone: corrects prices, so that days have to be posted again, and posts them around a bad one."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -66,7 +66,7 @@ class BadDay:
         except Error as error:
             self._world.tell("ada", f"learns that a day was not posted: {type(error).__name__}")
         else:
-            self._object("nobody learned that a day was not posted")
+            self._object("the worker did not learn that a day was not posted")
         if left := set(self._due()) - {bad}:
             self._object(f"the day {bad} cannot be stored, and {sorted(left)} are not posted")
 

@@ -1,4 +1,4 @@
-"""After everything has ended, two accountants look at what it cost, on the next day. Then a month passes, and they post,
+"""After everything has ended, two accountants work on what it cost, on the next day. Then a month passes, and they post,
 close, invoice, credit, dispute, correct and reopen it beside each other. They work in processes that are killed now and then,
 and lose the database at times.
 """
@@ -82,8 +82,10 @@ class Books:
         self._at_work: set[str] = set()
         self._wishes: Callable[[Clerk, int], list[Doing]] = Clerk.wishes
 
-    def keep(self) -> None:
-        """Lets the accountants work until both are done. Nothing else runs any more."""
+    def keep(self, is_still: Callable[[], bool]) -> None:
+        """Lets the accountants of this world, if it has some, work until both are done, when all is still. Nothing else runs."""
+        if not self.is_kept or not is_still():
+            return
         for process in self._world.processes.values():
             self._world.machine.kill(process)
         self._world.are_books_kept = True

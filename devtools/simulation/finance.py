@@ -1,4 +1,4 @@
-"""What finance does beside closing months: it looks at unusual days and forecasts, sets budgets and raises them, decides who
+"""What finance does beside closing months: it explains unusual days and forecasts, sets budgets and raises them, decides who
 bears idle capacity, and sets prices from now on and later.
 """
 
@@ -50,7 +50,7 @@ class Finance:
         self._decided = decided
 
     def routine(self) -> Doing:
-        """What the gateway does by itself, when its time has come."""
+        """A routine of the gateway, when its time has come."""
         return self._chance.choice((
             ("keeps the ledger", keep_ledger, ()),
             ("looks for unusual days", inspect_spending, ()),

@@ -66,7 +66,7 @@ def quote_faults(actor: Actor, body: dict[str, Any]) -> Iterator[str]:
 def _faults_of_offer(offer: Offer) -> Iterator[str]:
     for one in offer.quota or ():
         if not 0 <= one.own <= one.amount or one.is_own == bool(one.borrowed):
-            yield f"{one.tenant_path} takes {one.own} of {one.amount} of its own and borrows {one.borrowed}"
+            yield f"{one.tenant_path} takes {one.own} of {one.amount} without a loan, and borrows {one.borrowed}"
         yield from _faults_of_loans(one)
 
 

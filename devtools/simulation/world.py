@@ -28,6 +28,7 @@ from tenancy.queries import SYSTEM
 from . import administration, bad_nodes, healing, loop, supplies
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
+from .beginnings import begins_at, set_half_life
 from .books import Books
 from .broker import Broker, Stop
 from .clients import Client, Submission, plan
@@ -47,10 +48,8 @@ from .processes import Calls, Machine, Process, SimulatedHost, SimulatedPools, S
 from .scheduler import MICROSECONDS, Scheduler
 from .size import Size
 from .stage import (
-    BEGINS_AT,
     BELL_POLL_SECONDS,
     CLUSTERS,
-    MONTH_ENDS_AT,
     OBSERVER_ROUND_SECONDS,
     identity_of,
     nodes_of,
@@ -72,8 +71,6 @@ PULSE_SECONDS, HEALED_PULSE_SECONDS = feeds.PULSE_SECONDS, 7.0
 """A cluster is lost after ten seconds."""
 LATE_SECONDS = (25.0, 90.0)
 """How long a process freezes in the middle of a dispatch: most claims expire meanwhile, and others take them over."""
-HALF_LIFE, OTHER_HALF_LIFE = settings.FAIR_SHARE_HALF_LIFE_SECONDS, 3600
-"""With which past use counts; some worlds begin with a change of that setting."""
 RESTART_SECONDS = (0.5, 20.0)
 RACKS = 0.3
 """The share of the worlds whose nodes are in racks, so that gangs over several have an order; more if gates are refused."""
@@ -121,7 +118,7 @@ class World:
     planned: dict[UUID, int] = field(default_factory=dict)
     """When operators learned that a maintenance window is planned, by the window."""
     processes: dict[str, Process] = field(default_factory=dict)
-    begins_at: datetime = BEGINS_AT
+    begins_at: datetime = field(init=False)
     are_books_kept: bool = False
     """Whether accountants have posted, closed and corrected what the world cost."""
     decided: list[tuple[UUID, str]] = field(default_factory=list)
@@ -155,8 +152,7 @@ class World:
             is_pct, change_one_in=self.chance.choice((50, 200, 1000)), tick_one_in=self.chance.choice((4, 16))
         )
         self.faults = Faults(self.seed, self.size.without, self.size.spared, self.size.only, self.swarm.rates)
-        if random.Random(f"{self.seed}/begins").random() < self.faults.rates.get("month_ends", 0.0):
-            self.begins_at = MONTH_ENDS_AT
+        self.begins_at = begins_at(self.seed, self.faults.rates)
         began_us = round(self.begins_at.timestamp() * MICROSECONDS)
         self.scheduler = Scheduler(self.seed, self.watch, policy, began_us)
         self.history = History(began_us)
@@ -215,9 +211,7 @@ class World:
             self._begin()
             self.scheduler.run(lambda: self.is_done)
             self.ended_us = self.scheduler.now_us
-            books = Books(self)
-            if books.is_kept and self._is_still():
-                books.keep()
+            Books(self).keep(self._is_still)
         finally:
             self.scheduler.finish()
             self.machine.leave()
@@ -245,8 +239,7 @@ class World:
         bells._listening = self.broker.listening  # noqa: SLF001
         bells.POLL_SECONDS = BELL_POLL_SECONDS * self.pace
         feeds.PULSE_SECONDS = PULSE_SECONDS
-        is_other = "limits_shaped" in self.faults.rates and self.seed % 2 == 0
-        settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
+        set_half_life(self.seed, self.faults.rates)
         observers.ROUND_SECONDS = min(OBSERVER_ROUND_SECONDS * self.pace, LONGEST_ROUND_SECONDS)
         self.scheduler.on_step = self._on_step
 
