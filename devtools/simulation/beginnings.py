@@ -1,12 +1,19 @@
-"""When a world begins, and with which settings: the same for most, others for a few."""
+"""When a world begins, with which settings, and what its users submit: the same for most, others for a few."""
 
 import random
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 
+from . import bad_nodes, supplies
+from .clients import Submission, plan
+from .moves import make_threatened
 from .stage import BEGINS_AT, MONTH_ENDS_AT
+
+if TYPE_CHECKING:
+    from .world import World
 
 HALF_LIFE, OTHER_HALF_LIFE = settings.FAIR_SHARE_HALF_LIFE_SECONDS, 3600
 """With which past use counts; some worlds begin with a change of that setting."""
@@ -22,3 +29,15 @@ def set_half_life(seed: int, rates: Mapping[str, float]) -> None:
     """The half-life of past use in this world."""
     is_other = "limits_shaped" in rates and seed % 2 == 0
     settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
+
+
+def submissions_of(world: "World") -> list[Submission]:
+    """The jobs that users submit."""
+    rates, wanted = world.faults.rates, world.size.jobs
+    if "nodes_kill" in rates:
+        return bad_nodes.crowd(world.seed, wanted)
+    found = plan(world.seed, wanted, world.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates)
+    make_threatened(found, is_noticed="spot_notice" in rates)
+    if supplies.KIND in rates:
+        supplies.equip(world.seed, found)
+    return found

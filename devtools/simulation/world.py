@@ -28,10 +28,10 @@ from tenancy.queries import SYSTEM
 from . import administration, bad_nodes, healing, loop, supplies
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
-from .beginnings import begins_at, set_half_life
+from .beginnings import begins_at, set_half_life, submissions_of
 from .books import Books
 from .broker import Broker, Stop
-from .clients import Client, Submission, plan
+from .clients import Client, Submission
 from .database import Watch
 from .driver import SimulatedClusterDriver
 from .faults import Faults
@@ -42,7 +42,6 @@ from .judges_of_ends import broken_for_good
 from .link import Link
 from .lost_commits import LostCommits
 from .mischief import Mischief
-from .moves import make_threatened
 from .operators import Wish, operate
 from .processes import Calls, Machine, Process, SimulatedHost, SimulatedPools, Slots
 from .scheduler import MICROSECONDS, Scheduler
@@ -168,17 +167,7 @@ class World:
         self.steps = StepLog(self)
         for cluster in self.clusters.values():
             self.steps.follow(cluster, is_elsewhere=False)
-        self.submissions = self._plan()
-
-    def _plan(self) -> list[Submission]:
-        rates, wanted = self.faults.rates, self.size.jobs
-        if "nodes_kill" in rates:
-            return bad_nodes.crowd(self.seed, wanted)
-        found = plan(self.seed, wanted, self.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates)
-        make_threatened(found, is_noticed="spot_notice" in rates)
-        if supplies.KIND in rates:
-            supplies.equip(self.seed, found)
-        return found
+        self.submissions = submissions_of(self)
 
     def tell(self, who: str, what: str) -> None:
         """Adds a line to the timeline."""
