@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from federation.engine.names import LABEL_ATTEMPT
+from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB
 
 from .cluster import Cluster
-from .objects import Job, Key, Pod, secrets_of
+from .objects import Job, Key, Pod, Run, gpus_of, secrets_of
 
 LONGEST_SECONDS = 600.0
 """A program that runs longer runs until somebody stops it."""
@@ -44,6 +44,10 @@ class FrailCluster(Cluster):
         """Jobs by uid that Kueue suspended: their first pods are removed."""
         self.unsupplied: set[str] = set()
         """Attempts of which a pod started although a Secret that it names did not exist."""
+        self.unstarted: list[Run] = []
+        """Pods that ended before they started, as if each had run since its Job began: who sees only the Job's number of failed
+        pods cannot know that they did not.
+        """
         self.killers: dict[str, str] = {}
         """Nodes on which programs fail soon, by name: as the program itself, for a device, or because the node is lost."""
         self.shown: set[str] = set()
@@ -126,6 +130,19 @@ class FrailCluster(Cluster):
         else:
             pod.run_seconds, pod.exit_code, pod.ending = self._chance.uniform(*DOOMED_SECONDS), 1, "Error"
 
+    def _finish(self, pod: Pod, code: int | None, reason: str) -> None:
+        if pod.started_us is None:
+            self._note_unstarted(pod)
+        super()._finish(pod, code, reason)
+
+    def _note_unstarted(self, pod: Pod) -> None:
+        job = next((job for job in self.jobs.values() if job.uid == pod.job_uid), None)
+        if job is not None and job.started_us is not None and job.uid not in self.copies:
+            now, job_id, attempt_id = self._scheduler.now_us, pod.labels.get(LABEL_JOB, ""), pod.labels.get(LABEL_ATTEMPT, "")
+            from_us = now - (self.now_us() - job.started_us)
+            run = Run(self.name, pod.uid, job.uid, job_id, attempt_id, pod.index, gpus_of(pod), pod.node, from_us, now)
+            self.unstarted.append(run)
+
     def _stop_run(self, pod: Pod, code: int | None) -> None:
         was_running = pod.uid in self.running
         super()._stop_run(pod, code)
@@ -141,11 +158,12 @@ class FrailCluster(Cluster):
             return
         pod.phase, pod.reason = "Pending", f"Initializing: init step 1 of {pod.init_steps} runs"
         self._changed("changed", "pod", pod)
-        self._after(INIT_SECONDS, lambda: self._end_of_init(pod))
+        self._after(INIT_SECONDS, lambda: self._end_of_init(pod.uid))
 
-    def _end_of_init(self, pod: Pod) -> None:
+    def _end_of_init(self, uid: str) -> None:
         """Its init steps have run, or the last of them fails."""
-        if self.pods.get(pod.uid) is not pod or pod.uid not in self.running or pod.is_ended:
+        pod = self.pods.get(uid)
+        if pod is None or uid not in self.running or pod.is_ended:
             return
         if self._chance.random() < INIT_FAILS:
             pod.init_step, pod.ending = pod.init_steps, "Error"
@@ -162,9 +180,10 @@ class FrailCluster(Cluster):
             if pod.node and pod.phase == "Pending":
                 self._after(PULLED_AGAIN_SECONDS, lambda pod=pod: self._start(pod))  # type: ignore[misc]
 
-    def _note_lost(self, pod: Pod) -> None:
-        """The control plane gives a pod on a dead node up."""
-        if self.pods.get(pod.uid) is pod and not pod.is_ended:
+    def _note_lost(self, uid: str) -> None:
+        """The control plane gives a pod on a dead node up, also after it was put back: the node is still dead then."""
+        pod = self.pods.get(uid)
+        if pod is not None and not pod.is_ended:
             pod.disruption, pod.is_terminating = "DeletionByTaintManager", True
             self._finish(pod, None, "")
             self._after((0.0, 2.0), lambda: self._remove_if_terminating(pod.uid))
@@ -185,7 +204,7 @@ class FrailCluster(Cluster):
         for pod in [pod for pod in self.pods.values() if pod.node == name and not pod.is_ended]:
             self._note_disruption(pod)
             self._stop_run(pod, None)
-            self._after((5.0, 40.0), lambda pod=pod: self._note_lost(pod))  # type: ignore[misc]
+            self._after((5.0, 40.0), lambda uid=pod.uid: self._note_lost(uid))  # type: ignore[misc]
         self._after((1.0, 5.0), lambda: self._changed("changed", "node", node))
 
     def announce_end(self, name: str, taint: str) -> None:

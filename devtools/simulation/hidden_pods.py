@@ -32,10 +32,11 @@ def hide_pods(world: "World") -> None:
 @judging
 def promise_15_no_run_is_metered_twice(world: "World") -> list[str]:
     """Of each Job whose end is known, no more is metered than its pods could use from its first start to its end, also where
-    the gateway estimates: a run that it estimated, and was shown later, counts once.
+    the gateway estimates: a run that it estimated, and was shown later, counts once. A pod that fails before it starts
+    could have run, if nobody saw it: its Job only says how many failed.
     """
     ran: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs_on(world):
+    for run in [*runs_on(world), *_unstarted(world)]:
         ran[run.job_id][run.job_uid].append(run)
     metered = {str(id_): int(units or 0) for id_, units in world.watch.rows(METERED)}
     unsettled = {str(row[0]) for row in world.watch.rows(UNSETTLED)}
@@ -49,6 +50,11 @@ def promise_15_no_run_is_metered_twice(world: "World") -> list[str]:
         if metered.get(job_id, 0) > most:
             found.append(f"job {job_id} could use {most} GPU-ms and is metered {metered[job_id]} GPU-ms")
     return found
+
+
+def _unstarted(world: "World") -> list[Run]:
+    clusters = [*world.clusters.values(), *world.removed]
+    return [run for cluster in clusters for run in cluster.unstarted if run.job_id]
 
 
 def _most(runs: list[Run]) -> int:

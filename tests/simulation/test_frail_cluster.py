@@ -98,3 +98,33 @@ def test_a_pod_that_was_given_up_before_its_image_is_tried_again_never_runs():
 
     assert cluster.runs == []
     assert cluster.jobs == {}
+
+
+def test_a_pod_on_a_dead_node_is_given_up_although_its_control_plane_is_put_back_in_between():
+    timer = Timer()
+    cluster = cluster_without_images(timer)
+    cluster.image_fails = 0.0
+    cluster.create_job(job("left", gpus=1))
+    timer.run_for(6)
+    backup = cluster.snapshot()
+    cluster.kill_node("east-0")
+    cluster.restore(backup)
+    (pod,) = cluster.pods.values()
+    assert not pod.is_ended
+    timer.run_for(41)
+    assert pod.phase == "Failed"
+    assert not cluster.unstarted
+
+
+def test_a_pod_that_ends_before_it_starts_is_noted_from_the_beginning_of_its_job():
+    timer = Timer()
+    cluster = cluster_without_images(timer)
+    cluster.create_job(job("never", gpus=2))
+    timer.run_for(6)
+    (pod,) = cluster.pods.values()
+    cluster.evict(pod, "EvictionByEvictionAPI")
+    timer.run_for(9)
+    assert not cluster.runs
+    (run,) = cluster.unstarted
+    assert (run.pod_uid, run.from_us, run.gpus) == (pod.uid, 0, 2)
+    assert 6 * MICROSECONDS <= run.to_us < 7 * MICROSECONDS

@@ -25,7 +25,7 @@ def ran(job=JOB, *, until=100, code=0, uid="pod-0", node="east-0", **more):
 
 def world(runs, rows, **more):
     """A world that has one cluster and in which statements find these rows."""
-    one = SimpleNamespace(name="east", runs=runs, taken_away=set(), unsupplied=set())
+    one = SimpleNamespace(name="east", runs=runs, unstarted=more.pop("unstarted", []), taken_away=set(), unsupplied=set())
     watch = SimpleNamespace(rows=lambda statement, *_: rows.get(statement, []))
     faults = SimpleNamespace(happened=dict.fromkeys(KINDS, 0) | more.pop("happened", {}))
     given: dict[str, Any] = {"clusters": {"east": one}, "removed": [], "lost_commits": SimpleNamespace(spans=[])}
@@ -68,6 +68,14 @@ def test_a_run_that_was_estimated_counts_once_when_it_is_shown(metered_s, is_rig
     from devtools.simulation import hidden_pods  # noqa: PLC0415
 
     there = world([ran()], {hidden_pods.METERED: [(JOB, metered_s * 1000)]})
+    assert (hidden_pods.promise_15_no_run_is_metered_twice(there) == []) == is_right
+
+
+@pytest.mark.parametrize(("metered_s", "is_right"), [(195, True), (230, False)])
+def test_a_pod_that_failed_before_it_started_could_have_run(metered_s, is_right):
+    from devtools.simulation import hidden_pods  # noqa: PLC0415
+
+    there = world([ran()], {hidden_pods.METERED: [(JOB, metered_s * 1000)]}, unstarted=[ran(uid="pod-1", index=1)])
     assert (hidden_pods.promise_15_no_run_is_metered_twice(there) == []) == is_right
 
 
