@@ -138,10 +138,10 @@ class FrailCluster(Cluster):
     def _note_unstarted(self, pod: Pod) -> None:
         job = next((job for job in self.jobs.values() if job.uid == pod.job_uid), None)
         if job is not None and job.started_us is not None and job.uid not in self.copies:
-            now, job_id, attempt_id = self._scheduler.now_us, pod.labels.get(LABEL_JOB, ""), pod.labels.get(LABEL_ATTEMPT, "")
+            now = self._scheduler.now_us
             from_us = now - (self.now_us() - job.started_us)
-            run = Run(self.name, pod.uid, job.uid, job_id, attempt_id, pod.index, gpus_of(pod), pod.node, from_us, now)
-            self.unstarted.append(run)
+            ids = pod.uid, job.uid, pod.labels.get(LABEL_JOB, ""), pod.labels.get(LABEL_ATTEMPT, "")
+            self.unstarted.append(Run(self.name, *ids, pod.index, gpus_of(pod), pod.node, from_us, now))
 
     def _stop_run(self, pod: Pod, code: int | None) -> None:
         was_running = pod.uid in self.running

@@ -25,7 +25,9 @@ def ran(job=JOB, *, until=100, code=0, uid="pod-0", node="east-0", **more):
 
 def world(runs, rows, **more):
     """A world that has one cluster and in which statements find these rows."""
-    one = SimpleNamespace(name="east", runs=runs, unstarted=more.pop("unstarted", []), taken_away=set(), unsupplied=set())
+    one = SimpleNamespace(
+        name="east", runs=runs, unstarted=more.pop("unstarted", []), taken_away=set(), unsupplied=set()
+    )
     watch = SimpleNamespace(rows=lambda statement, *_: rows.get(statement, []))
     faults = SimpleNamespace(happened=dict.fromkeys(KINDS, 0) | more.pop("happened", {}))
     given: dict[str, Any] = {"clusters": {"east": one}, "removed": [], "lost_commits": SimpleNamespace(spans=[])}
