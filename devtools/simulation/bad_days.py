@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DUE = """
 SELECT DISTINCT tenant_path || ' ' || cluster_id || ' ' || day FROM billing_tenantday WHERE is_due ORDER BY 1
 """
-SPOIL = "INSERT INTO simulation.spoiled VALUES (%s) ON CONFLICT DO NOTHING RETURNING attempt"
+SPOIL = "INSERT INTO simulation.spoiled VALUES (%s, 'day') ON CONFLICT DO NOTHING RETURNING attempt"
 MEND = "DELETE FROM simulation.spoiled RETURNING attempt"
 LONGEST_SECONDS = 600.0
 

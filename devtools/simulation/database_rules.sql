@@ -65,7 +65,7 @@ CREATE TRIGGER simulation_refuses BEFORE INSERT OR UPDATE ON federation_podrun
 -- Days that cannot be posted (`bad_days.py`).
 CREATE FUNCTION simulation.refuse_bad_day() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM simulation.spoiled WHERE attempt = NEW.tenant_path || ' ' || NEW.cluster_id || ' ' || NEW.charge_day) THEN
+    IF EXISTS (SELECT FROM simulation.spoiled WHERE attempt = NEW.tenant_path || ' ' || NEW.cluster_id || ' ' || NEW.charge_day AND what = 'day') THEN
         RAISE EXCEPTION 'the day is spoiled' USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;

@@ -151,7 +151,8 @@ class FrailCluster(Cluster):
 
     def _begin_program(self, pod: Pod) -> None:
         self.on_run(pod.job_uid, +1)
-        if any((pod.namespace, name) not in self.secrets for name in secrets_of(pod)):
+        is_ours = pod.job_uid not in self.copies  # a stranger's copy may name Secrets that the gateway never came to create
+        if is_ours and any((pod.namespace, name) not in self.secrets for name in secrets_of(pod)):
             self.unsupplied.add(pod.labels.get(LABEL_ATTEMPT, ""))
         if not pod.init_steps:
             super()._begin_program(pod)
