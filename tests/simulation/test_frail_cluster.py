@@ -128,3 +128,20 @@ def test_a_pod_that_ends_before_it_starts_is_noted_from_the_beginning_of_its_job
     (run,) = cluster.unstarted
     assert (run.pod_uid, run.from_us, run.gpus) == (pod.uid, 0, 2)
     assert 6 * MICROSECONDS <= run.to_us < 7 * MICROSECONDS
+
+
+def test_only_a_pod_of_our_own_job_starts_without_a_secret_that_the_gateway_owes_it():
+    """A stranger's copy of a Job names Secrets that the gateway may never have come to create."""
+    manifest = job("own", gpus=1)
+    manifest["spec"]["template"]["metadata"]["labels"] = {"switchyard.dev/attempt": "one"}
+    manifest["spec"]["template"]["spec"]["imagePullSecrets"] = [{"name": "registry"}]
+    for is_copy in (False, True):
+        timer = Timer()
+        cluster = cluster_without_images(timer)
+        cluster.image_fails = 0.0
+        uid = cluster.create_job(manifest)
+        if is_copy:
+            cluster.copies.add(uid)
+        timer.run_for(60)
+        assert cluster.runs
+        assert cluster.unsupplied == (set() if is_copy else {"one"})
