@@ -151,7 +151,8 @@ class FrailCluster(Cluster):
 
     def _begin_program(self, pod: Pod) -> None:
         self.on_run(pod.job_uid, +1)
-        is_ours = pod.job_uid not in self.copies  # a stranger's copy may name Secrets that the gateway never came to create
+        # A stranger's copy may name Secrets that the gateway never came to create.
+        is_ours = pod.job_uid not in self.copies
         if is_ours and any((pod.namespace, name) not in self.secrets for name in secrets_of(pod)):
             self.unsupplied.add(pod.labels.get(LABEL_ATTEMPT, ""))
         if not pod.init_steps:
