@@ -62,6 +62,16 @@ END $$;
 CREATE TRIGGER simulation_refuses BEFORE INSERT OR UPDATE ON federation_podrun
     FOR EACH ROW EXECUTE FUNCTION simulation.refuse_spoiled_pods();
 
+-- When limits were set that are enforced, by the database's own clock: the audit trail has the clocks of hosts.
+CREATE TABLE simulation.enforced (limit_id text NOT NULL, at timestamptz NOT NULL, reclaim_after int NOT NULL);
+CREATE FUNCTION simulation.note_enforced() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO simulation.enforced VALUES (NEW.id::text, simulation.now(), NEW.reclaim_after);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER simulation_notes AFTER INSERT OR UPDATE OF reclaim_after ON quotas_quotalimit
+    FOR EACH ROW WHEN (NEW.reclaim_after IS NOT NULL) EXECUTE FUNCTION simulation.note_enforced();
+
 -- Days that cannot be posted (`bad_days.py`).
 CREATE FUNCTION simulation.refuse_bad_day() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -144,7 +154,7 @@ BEGIN
      WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
        AND relname NOT IN ('django_migrations', 'django_content_type', 'auth_permission')
        AND pg_relation_size(oid) > 0;
-    EXECUTE (SELECT 'TRUNCATE simulation.changes, simulation.steps, simulation.spoiled, ' || string_agg(format('public.%I', one), ', ') || ' CASCADE'
+    EXECUTE (SELECT 'TRUNCATE simulation.changes, simulation.steps, simulation.spoiled, simulation.enforced, ' || string_agg(format('public.%I', one), ', ') || ' CASCADE'
                FROM unnest(used) AS one);
     FOREACH name IN ARRAY used LOOP
         EXECUTE format('INSERT INTO public.%1$I (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM kept.%1$I', name, simulation.columns_of(name));

@@ -19,10 +19,8 @@ from quotas.engine.holds import Borrowing
 from quotas.models import QuotaLimit, SubmissionLimit, UserLimit
 from quotas.operations import (
     delete_limit,
-    delete_submission_limit,
     delete_user_limit,
     put_limit,
-    put_submission_limit,
     put_user_limit,
 )
 from quotas.operations.limits import MAX_SCOPE
@@ -30,6 +28,7 @@ from tenancy.models import Tenant
 from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM, Actor
 
+from . import submission_limits
 from .catalogue import be_refused
 from .stage import GPU_LIMIT, VIEWER, user
 
@@ -46,7 +45,8 @@ RESOURCES = ("gpu", "gpu", "gpu", "cpu", "jobs")
 class Quotas:
     """What one administrator does with limits."""
 
-    def __init__(self, actor: Actor, chance: random.Random) -> None:
+    def __init__(self, world: "World", actor: Actor, chance: random.Random) -> None:
+        self._world = world
         self._actor = actor
         self._chance = chance
 
@@ -69,21 +69,23 @@ class Quotas:
 
     def put_on_users(self) -> None:
         """A limit on users, or on what they submit; or the removal of one."""
-        path, most = self._tenant().path, self._chance.choice((0, 1, 3, 2000))
+        tenant, most = self._tenant(), self._chance.choice((0, 1, 3, 2000))
         if self._chance.random() < 0.5:
-            put_user_limit(self._actor, path, self._chance.choice(("jobs", "gpu", "luck")), most=most)
+            put_user_limit(self._actor, tenant.path, self._chance.choice(("jobs", "gpu", "luck")), most=most)
         else:
-            put_submission_limit(
-                self._actor, path, most_waiting=most, jobs_per_minute=self._chance.choice((None, 0, 1))
-            )
+            rate = self._chance.choice((None, 0, 1))
+            submission_limits.put_on(self._world, self._actor, tenant, most, rate)
 
     def remove(self) -> None:
         """A limit, from the middle of a chain or at its end; the second removal of one finds none."""
-        kinds = ((QuotaLimit, delete_limit), (UserLimit, delete_user_limit), (SubmissionLimit, delete_submission_limit))
+        kinds = ((QuotaLimit, delete_limit), (UserLimit, delete_user_limit), (SubmissionLimit, self._remove_submission))
         model, delete = self._chance.choice(kinds)
         ids = list(model.objects.order_by("id").values_list("id", flat=True))
         if ids:
             delete(self._actor, self._chance.choice(ids))
+
+    def _remove_submission(self, actor: Actor, limit_id: UUID) -> None:
+        submission_limits.delete(self._world, actor, SubmissionLimit.objects.get(id=limit_id))
 
     def move(self) -> None:
         """A team joins another department, if it holds nothing and what it guarantees is free there."""
@@ -118,7 +120,7 @@ def forbidden() -> tuple[tuple[str, Callable[[], object]], ...]:
 def shape(world: "World") -> None:
     """A few limits of any form, a removal and a move, as an operator or an administrator of the organisation."""
     chance = random.Random(f"{world.seed}/limits/{world.faults.choose(range(MANY))}")
-    quotas = Quotas(SYSTEM if chance.random() < 0.7 else user("ben"), chance)
+    quotas = Quotas(world, SYSTEM if chance.random() < 0.7 else user("ben"), chance)
     doings: list[tuple[str, Callable[[], None]]] = [("puts a limit of any form", quotas.put)] * PUTS
     doings += [("limits users", quotas.put_on_users), ("removes a limit", quotas.remove), ("moves a team", quotas.move)]
     for what, act in doings:

@@ -7,7 +7,7 @@ from uuid import UUID
 from quotas.models import SubmissionLimit
 from quotas.operations.submission_limits import delete_submission_limit, put_submission_limit
 from tenancy.models import Tenant
-from tenancy.queries import SYSTEM
+from tenancy.queries import SYSTEM, Actor
 
 from .history import Asked
 from .judges import judging
@@ -21,17 +21,32 @@ MINUTE_US = 60_000_000
 
 def put(world: "World", team: str, most_waiting: int | None, jobs_per_minute: int | None) -> None:
     """Limits the team of this name."""
-    tenant = Tenant.objects.get(name=team, kind="team")
+    put_on(world, SYSTEM, Tenant.objects.get(name=team, kind="team"), most_waiting, jobs_per_minute)
+
+
+def put_on(world: "World", actor: Actor, tenant: Tenant, most_waiting: int | None, jobs_per_minute: int | None) -> None:
+    """Limits the tenant, if the actor may."""
     asked = _asked(world, tenant.id)
-    put_submission_limit(SYSTEM, tenant.path, most_waiting=most_waiting, jobs_per_minute=jobs_per_minute)
+    put_submission_limit(actor, tenant.path, most_waiting=most_waiting, jobs_per_minute=jobs_per_minute)
     asked.answer, asked.told, asked.to_us = "ok", (most_waiting, jobs_per_minute), world.scheduler.now_us
 
 
 def delete_all(world: "World") -> None:
     """Removes all limits on submission."""
-    for limit_id, tenant_id in SubmissionLimit.objects.order_by("id").values_list("id", "tenant_id"):
+    for limit in SubmissionLimit.objects.order_by("id"):
+        delete(world, SYSTEM, limit)
+
+
+def delete(world: "World", actor: Actor, limit: SubmissionLimit) -> None:
+    """Removes one, if the actor may."""
+    _asked(world, limit.tenant_id)
+    delete_submission_limit(actor, limit.id)
+
+
+def forget(world: "World") -> None:
+    """From now on operators do not know which limits apply: a file of the tree may change each, until they set one again."""
+    for tenant_id in Tenant.objects.order_by("id").values_list("id", flat=True):
         _asked(world, tenant_id)
-        delete_submission_limit(SYSTEM, limit_id)
 
 
 def _asked(world: "World", tenant_id: UUID) -> Asked:

@@ -18,6 +18,7 @@ from tenancy.models import RoleBinding, Tenant
 from tenancy.operations import bind_role
 from tenancy.queries import SYSTEM
 
+from . import submission_limits
 from .stage import user
 from .tree_files import Author
 
@@ -79,6 +80,7 @@ class Person:
         if not self._text:
             return
         plan = plan_tree(self._actor, self._text, prune=self._prune)
+        submission_limits.forget(self._world)
         try:
             done = apply_tree(self._actor, self._text, expected=plan.digest, prune=self._prune)
         except Conflict as conflict:
@@ -93,6 +95,7 @@ class Person:
         """Applies what was planned a while ago: either that still is what it changes, or nothing is done."""
         if not self._text:
             return
+        submission_limits.forget(self._world)
         try:
             done = apply_tree(self._actor, self._text, expected=self._digest, prune=self._prune)
         except Conflict as conflict:

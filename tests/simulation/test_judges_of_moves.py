@@ -1,5 +1,6 @@
 """The judges of the newer moves object to what must not be, and to nothing that is like it."""
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,6 +114,7 @@ def limited(waiting, rate, until_us=0):
         (limited(1, None), [(5, None)], True),
         (limited(1, None), [(5, 6), (7, None)], True),
         (limited(1, None), [(5, None), (7, None)], False),
+        (limited(1, None, 6 * SECOND), [(5, None), (7, None)], True),
         (limited(0, None), [(0.5, None), (1.5, None)], False),
     ],
 )
@@ -122,6 +124,22 @@ def test_what_is_submitted_is_within_the_limits_that_operators_know_of(asked, jo
     rows = [(at * SECOND, None if left is None else left * SECOND) for at, left in jobs]
     there = world([], {submission_limits.SUBMITTED: rows}, history=SimpleNamespace(asked=asked))
     assert (submission_limits.limits_on_submission_hold(there) == []) == is_right
+
+
+def test_who_limits_submissions_in_any_form_says_so_to_the_judge(monkeypatch):
+    from devtools.simulation import limit_forms, submission_limits  # noqa: PLC0415
+    from tenancy.queries import SYSTEM  # noqa: PLC0415
+
+    there: Any = world([], {}, history=SimpleNamespace(asked=[]))
+    monkeypatch.setattr(submission_limits, "put_submission_limit", lambda *_, **__: None)
+    monkeypatch.setattr(limit_forms, "put_user_limit", lambda *_, **__: None)
+    for number in range(9):
+        quotas = limit_forms.Quotas(there, SYSTEM, random.Random(number))
+        monkeypatch.setattr(quotas, "_tenant", lambda: SimpleNamespace(id="team", path="acme/team"))
+        quotas.put_on_users()
+    asked = there.history.asked
+    assert asked
+    assert {(one.what, one.subject, one.answer) for one in asked} == {(submission_limits.LIMIT, "team", "ok")}
 
 
 @pytest.mark.parametrize(("is_said", "is_known"), [(True, False), (False, True), (True, True), (False, False)])
