@@ -126,6 +126,20 @@ def test_what_is_submitted_is_within_the_limits_that_operators_know_of(asked, jo
     assert (submission_limits.limits_on_submission_hold(there) == []) == is_right
 
 
+@pytest.mark.parametrize(
+    ("item", "is_excused"),
+    [
+        ({"problem": {"code": "not_found"}}, True),
+        ({"problem": {"code": "queue_full"}}, False),
+        ({"job": {"id": "other"}}, False),
+    ],
+)
+def test_only_who_may_not_see_the_team_any_more_is_excused_from_the_same_answer(item, is_excused):
+    from devtools.simulation.bulk_requests import is_gone  # noqa: PLC0415
+
+    assert is_gone(item) == is_excused
+
+
 def test_who_limits_submissions_in_any_form_says_so_to_the_judge(monkeypatch):
     from devtools.simulation import limit_forms, submission_limits  # noqa: PLC0415
     from tenancy.queries import SYSTEM  # noqa: PLC0415
