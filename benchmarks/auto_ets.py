@@ -5,6 +5,7 @@ Reads `{"histories": [[...]], "first": 14, "last": 28, "season": 7}` and writes,
 after its first `first`, `first + 1` … days.
 """
 
+import argparse
 import json
 import sys
 from importlib import import_module
@@ -12,6 +13,7 @@ from typing import Any
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     numpy, models = import_module("numpy"), import_module("statsforecast.models")
     asked: dict[str, Any] = json.load(sys.stdin)
     model = models.AutoETS(season_length=asked["season"])

@@ -12,6 +12,7 @@ NEWER = (
     "spot_notice",
     "programs_report",
     "release_unheard",
+    "unannounced",
     "restored_over_run",
     "bulk_asked",
     "asked_in_vain",
