@@ -33,7 +33,7 @@ def hide_pods(world: "World") -> None:
 def promise_15_no_run_is_metered_twice(world: "World") -> list[str]:
     """Of each Job whose end is known, no more is metered than its pods could use from its first start to its end, also where
     the gateway estimates: a run that it estimated, and was shown later, counts once. A pod that fails before it starts
-    could have run, if no user saw it: its Job only says how many failed.
+    could have run, if no observer saw it: its Job only says how many failed.
     """
     ran: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in [*runs_on(world), *_unstarted(world)]:
