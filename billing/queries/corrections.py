@@ -15,13 +15,13 @@ from billing.engine.corrected import Correction
 from billing.engine.ledger import PriceBook, RatedSegment, corrected_cost, money
 from billing.engine.rating import Load
 from billing.models import Price, PriceCorrection, Rate
-from clusters.queries import require_at_owner
+from clusters.queries import require_at_owner, visible_clusters
 from foundation.problems import Invalid, NotFound
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor
 
 from .charges import corrections_of
-from .prices import price_spans, visible_prices
+from .prices import price_spans
 
 MOST_SEGMENTS = 200_000
 """In the span of one correction, so that its effect can be computed while a person waits."""
@@ -39,19 +39,23 @@ class Effect:
 
 def price_to_correct(actor: Actor, price_id: UUID) -> Price:
     """The price. NotFound if the actor may not see it; NotAllowedHere if they may only see it."""
-    price = visible_prices(actor).select_related("rate__cluster__owner").filter(id=price_id).first()
-    if price is None:
-        raise NotFound
+    price = _visible_price(actor, price_id)
     require_at_owner(actor, price.rate.cluster, Permission.MANAGE_PRICES)
     return price
 
 
 def corrections_of_price(actor: Actor, price_id: UUID) -> QuerySet[PriceCorrection]:
     """The corrections of the price's rate, which anyone who sees the price may see."""
-    price = visible_prices(actor).filter(id=price_id).first()
+    return PriceCorrection.objects.filter(rate=_visible_price(actor, price_id).rate)
+
+
+def _visible_price(actor: Actor, price_id: UUID) -> Price:
+    """Also that of a cluster that was removed: what ran there was paid for."""
+    prices = Price.objects.filter(rate__cluster__in=visible_clusters(actor, with_removed=True))
+    price = prices.select_related("rate__cluster__owner").filter(id=price_id).first()
     if price is None:
         raise NotFound
-    return PriceCorrection.objects.filter(rate=price.rate)
+    return price
 
 
 def effects_of(rate: Rate, new: Correction) -> tuple[Effect, ...]:

@@ -17,10 +17,11 @@ Health, Wish = Cluster.Health, Cluster.Wish
 STATES = (*Health.values, Wish.CORDONED.value, Wish.DRAINING.value)
 
 
-def visible_clusters(actor: Actor) -> QuerySet[Cluster]:
-    """Registered clusters whose owner is at or above a tenant that the actor may see."""
+def visible_clusters(actor: Actor, *, with_removed: bool = False) -> QuerySet[Cluster]:
+    """Registered clusters whose owner is at or above a tenant that the actor may see; `with_removed`: also those of before."""
     at_or_below = Q(path=OuterRef("owner__path")) | Q(path__startswith=Concat(OuterRef("owner__path"), Value("/")))
-    return Cluster.objects.filter(Exists(visible_tenants(actor).filter(at_or_below))).select_related("owner")
+    known = Cluster.everything if with_removed else Cluster.objects
+    return known.filter(Exists(visible_tenants(actor).filter(at_or_below))).select_related("owner")
 
 
 def cluster_by_id(actor: Actor, cluster_id: UUID) -> Cluster:

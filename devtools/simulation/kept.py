@@ -34,4 +34,5 @@ KEPT: tuple[tuple[int, Size], ...] = (
     (8, Size(without=NEWER)),  # a Job that another client took our label from
     (11, Size(without=NEWER)),  # observers whose clocks are four minutes slow
     (20106, Size(without=NEWER)),  # a Job that passed its deadline, whose program ended well while it was stopped
+    (85200, Size()),  # the price of a removed cluster, which could not be corrected
 )

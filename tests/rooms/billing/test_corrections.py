@@ -16,6 +16,7 @@ from billing.operations.corrections import NewCorrection, correct_price, preview
 from billing.operations.prices import NewPrice
 from billing.queries import costs_of, discrepancies, usage_report
 from billing.queries.pages import spend_this_month
+from clusters.models import Cluster
 from foundation.clock import now
 from foundation.problems import Invalid
 from tenancy.models import AuditEntry
@@ -70,6 +71,23 @@ def test_a_correction_reverses_and_enters_again_and_leaves_what_was_observed():
     correct("2.5", at(5), at(5, 13))
     post_and_prove()
     assert expense() == Decimal(11) == usage_report(SYSTEM, "acme", *MONTH).total.cost
+
+
+def test_the_price_of_a_removed_cluster_is_corrected_too(client):
+    north = priced_cluster()
+    record_runs([make_run(north, "acme/one", started_at=at(5, 10), until_at=at(5, 14))])
+    post_and_prove()
+    Cluster.objects.filter(id=north.id).update(removed_at=now())
+
+    correct("1", at(5), at(6))
+
+    post_and_prove()
+    assert expense() == 4
+    user = make_user()
+    bind(user, "acme", "viewer")
+    path = f"/api/v1/prices/{Price.objects.get().id}/corrections"
+    assert len(client.get(path, headers=bearer(user)).json()["items"]) == 1
+    assert client.get(path, headers=bearer(make_user())).status_code == 404
 
 
 def test_correcting_back_restores_the_sum_to_the_last_decimal():
