@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"sort"
 	"strings"
 
 	"github.com/anishathalye/porcupine"
@@ -99,7 +100,7 @@ func hold(state any, one operation) []any {
 		return []any{limit{amount, now.used, now.held}}
 	case "take":
 		happens, answer = now.used+amount <= now.most && !holds(now.held, id), yes(one.Answer, "taken")
-		after = limit{now.most, now.used + amount, now.held + " " + id + " "}
+		after = limit{now.most, now.used + amount, with(now.held, id)}
 	case "end":
 		happens, answer = holds(now.held, id), yes(one.Answer, "ended")
 		after = limit{now.most, now.used - amount, without(now.held, id)}
@@ -118,6 +119,13 @@ func hold(state any, one operation) []any {
 }
 
 func holds(held, id string) bool { return strings.Contains(held, " "+id+" ") }
+
+// with keeps the ids sorted: the same holds in another order are the same state, which the search visits once.
+func with(held, id string) string {
+	ids := append(strings.Fields(held), id)
+	sort.Strings(ids)
+	return " " + strings.Join(ids, "  ") + " "
+}
 
 func without(held, id string) string { return strings.Replace(held, " "+id+" ", "", 1) }
 

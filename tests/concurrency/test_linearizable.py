@@ -44,6 +44,7 @@ def judged(history, tmp_path):
         path.write_text("\n".join(map(json.dumps, lines)))
         verdict = check(path)
         assert verdict.operations == len(history.operations)
+        assert "Unknown" not in {one["result"] for one in verdict.refused}, "not decided in time"
         return verdict.refused == ()
 
     return judge
