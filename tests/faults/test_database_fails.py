@@ -79,9 +79,10 @@ def test_a_replica_takes_over_while_jobs_run(stand: Stand, run: FaultRun):
     stand.databases.promote()
     submit_some(run, 6)
     wait_for(lambda: health(stand, "/readyz") == READY, "ready again")
-    wait_for(lambda: stand.databases.ask(STANDSTILLS) in (OPENED, FOUND), "a standstill ended, or waits for an operator")
+    wait_for(
+        lambda: stand.databases.ask(STANDSTILLS) in (OPENED, FOUND), "a standstill ended, or waits for an operator"
+    )
     if stand.databases.ask(STANDSTILLS) == FOUND:
-        print(stand.gateway.manage("standstill", "status"))
         stand.gateway.manage("standstill", "open", "--answer-for", "checked")
     stand.databases.add_replica()
     submit_some(run, 6)
