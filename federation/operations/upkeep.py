@@ -12,6 +12,7 @@ SELECT id, now() + make_interval(secs => %s)
   FROM clusters_cluster WHERE removed_at IS NULL AND id = ANY(coalesce(%s::uuid[], ARRAY[id])) ORDER BY id
     ON CONFLICT (cluster_id) DO UPDATE SET compare_due_at = excluded.compare_due_at
 """
+VOID_CLAIMS = "UPDATE federation_clusterupkeep SET compare_claimed_until = NULL WHERE compare_claimed_until IS NOT NULL"
 POSTPONE = """
 UPDATE federation_clusterupkeep
    SET compare_due_at = greatest(now() + make_interval(secs => %s),
@@ -29,9 +30,12 @@ def ask_for_reconciliation(*cluster_ids: UUID) -> None:
 
 
 def compare_all_in(seconds: float) -> None:
-    """Requests the next comparison of all clusters after this time."""
+    """Requests the next comparison of all clusters after this time. Those under way do not count and hold up no other:
+    their processes may have died with the database's earlier server.
+    """
     with connection.cursor() as cursor:
         cursor.execute(MAKE_DUE, [seconds, None])
+        cursor.execute(VOID_CLAIMS)
 
 
 def postpone_comparison(cluster_id: UUID) -> None:

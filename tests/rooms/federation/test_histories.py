@@ -1,6 +1,7 @@
 """A database that was restored, or taken over without its last commits, closes dispatch itself, and opens it when nothing was lost."""
 
 import os
+from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -9,7 +10,7 @@ from django.db.models.functions import Now
 
 from clusters.models import Cluster
 from federation import locks, operations
-from federation.models import Attempt, ComparedCluster, DatabaseHistory, Job, Standstill
+from federation.models import Attempt, ClusterUpkeep, ComparedCluster, DatabaseHistory, Job, Standstill
 from federation.operations import histories, reconciliation, transitions
 from federation.operations.histories import watch_history
 from federation.operations.reconciliation import reconcile_clusters
@@ -51,6 +52,15 @@ def compare():
 
 def standstill():
     return Standstill.objects.latest("id")
+
+
+def test_a_comparison_that_died_with_the_earlier_server_holds_up_no_other(cluster):
+    reconcile_clusters()
+    soon = Now() + timedelta(minutes=3)
+    ClusterUpkeep.objects.update(compare_claimed_until=soon, slow_compare_until=soon)
+    restored()
+    compare()
+    assert not is_dispatch_closed()
 
 
 def test_the_first_history_of_an_installation_is_accepted_and_closes_nothing(cluster):
