@@ -1,11 +1,10 @@
 """A database that was restored, or taken over without its last commits, closes dispatch itself, and opens it when nothing was lost."""
 
-import os
 from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
@@ -16,18 +15,15 @@ from federation.operations.histories import watch_history
 from federation.operations.reconciliation import reconcile_clusters
 from federation.operations.restoration import begin_standstill
 from federation.queries.standstill import HISTORY_CHANGED, circumstances, is_dispatch_closed
-from foundation import rights
 from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM
 from tests.builders import make_user, submit
 from tests.concurrency.test_quota_races import at_once
 from tests.live import call, gpu_job, place, simulated_cluster
-from tests.refusals import constraint_of
 from tests.rooms.federation.test_evidence import released
 from tests.rooms.federation.test_restoration import call_api, everything, forget_attempts, uids
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ROLE = f"historian_{os.getpid()}"
 EARLIER, STILL_EARLIER = "1/00000001/5/7", "1/00000002/5/7"
 
 
@@ -333,84 +329,3 @@ def test_a_server_that_reveals_nothing_stops_nothing_and_is_reported(client, clu
         restored(now.history.replace(now.history.rpartition("/")[2], "7"))
         assert is_dispatch_closed(), "tables of another restore are noticed there too"
         transaction.set_rollback(True)
-
-
-ATTACKS = {
-    "history forgotten": ("DELETE FROM federation_databasehistory", ""),
-    "histories emptied": ("TRUNCATE federation_databasehistory", ""),
-    "another row": (
-        "INSERT INTO federation_databasehistory (id, accepted) VALUES (2, federation_database_history())",
-        "one_history_is_accepted",
-    ),
-    "invented history": (
-        "UPDATE federation_databasehistory SET accepted = 'mine'",
-        "only_the_present_history_is_accepted",
-    ),
-    "no history": ("UPDATE federation_databasehistory SET accepted = NULL", "only_the_present_history_is_accepted"),
-    "accepted without a standstill": (
-        "UPDATE federation_databasehistory SET accepted = federation_database_history()",
-        "another_history_is_accepted_in_a_standstill",
-    ),
-    "judge replaced": (
-        "CREATE OR REPLACE FUNCTION federation_database_history() RETURNS text LANGUAGE sql AS 'SELECT 1'",
-        "",
-    ),
-    "no more operator": (
-        "INSERT INTO federation_standstill (reason, ended_by) VALUES ('x', ''); UPDATE federation_standstill SET needs_operator = false",
-        "a_standstill_needs_its_operator_to_the_end",
-    ),
-    "ended before anything was compared": (
-        (
-            "INSERT INTO federation_standstill (reason, ended_by, needs_operator) VALUES ('x', '', false);"
-            " UPDATE federation_standstill SET ended_at = now(), ended_by = 'me'"
-        ),
-        "a_standstill_ends_itself_when_nothing_was_found",
-    ),
-    "ended with a comparison of another history": (
-        (
-            "INSERT INTO federation_standstill (reason, ended_by, needs_operator) VALUES ('x', '', false);"
-            " INSERT INTO federation_comparedcluster (standstill_id, cluster_id, strangers, history)"
-            " SELECT s.id, c.id, 0, 'mine' FROM federation_standstill s, clusters_cluster c;"
-            " UPDATE federation_standstill SET ended_at = now(), ended_by = 'me'"
-        ),
-        "a_standstill_ends_itself_when_nothing_was_found",
-    ),
-    "ended with something found": (
-        (
-            "INSERT INTO federation_standstill (reason, ended_by, needs_operator) VALUES ('x', '', false);"
-            " INSERT INTO federation_comparedcluster (standstill_id, cluster_id, strangers, adopted, history)"
-            " SELECT s.id, c.id, 0, 1, federation_database_history() FROM federation_standstill s, clusters_cluster c;"
-            " UPDATE federation_standstill SET ended_at = now(), ended_by = 'me'"
-        ),
-        "a_standstill_ends_itself_when_nothing_was_found",
-    ),
-}
-
-
-def attack(statements):
-    with transaction.atomic(), connection.cursor() as cursor:
-        for statement in statements.split(";"):
-            cursor.execute(statement)
-
-
-@pytest.mark.django_db(transaction=False)
-def test_the_database_refuses_the_processes_role(cluster):
-    restored()
-    rights.make_role(connection, ROLE, "canary-role-7a1c")
-    rights.grant(connection, ROLE)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {ROLE}")
-    assert circumstances().is_history_known, "the processes' role may ask for it"
-    for name, (statements, constraint) in ATTACKS.items():
-        with pytest.raises(DatabaseError) as refused:
-            attack(statements)
-        assert constraint_of(refused.value) == constraint, name
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
-
-
-def test_a_standstill_of_the_gateway_cannot_be_ended_while_a_cluster_is_not_compared(cluster):
-    restored()
-    watch_history()
-    with pytest.raises(IntegrityError), transaction.atomic():
-        Standstill.objects.update(ended_at="2026-01-01T00:00Z", ended_by="x")
