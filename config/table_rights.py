@@ -54,6 +54,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "billing_sharingpolicy": GROWS,
     "billing_poolday": GROWS,
     "billing_negativeidle": KEPT,
+    "billing_negativenodehour": KEPT,
     "billing_invoiceterms": KEPT,
     "billing_invoice": GROWS,
     "billing_invoiceline": GROWS,

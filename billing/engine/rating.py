@@ -5,7 +5,7 @@ readings of one cumulative total (`reading`). So the costs of parts of any size 
 `migrations/0001_rules.sql` has the same arithmetic in SQL and refuses a segment whose cost differs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -74,25 +74,6 @@ class Piece:
     currency: str
 
 
-def rate(
-    load: Load, start: datetime, until: datetime, prices: Iterable[PriceSpan], stand_ins: Iterable[PriceSpan] = ()
-) -> tuple[Piece, ...]:
-    """The pieces of [start, until), in order, without gaps. Times are whole milliseconds; prices do not overlap.
-
-    A guest pays its flavor's prices for cores and memory. If the flavor has neither, the guest pays the `stand_ins`,
-    the prices of a CPU-only flavor. Without these it has no price.
-    """
-    tariffs = [Tariff(load, span) for span in prices if not load.is_guest or _asks_of_guests(span)]
-    if load.is_guest:
-        tariffs += [Tariff(load, span, stands_in=True) for span in stand_ins]
-    cuts = _cuts(start, until, [tariff.span for tariff in tariffs])
-    return tuple(_piece(load, a, b, _tariff_at(tariffs, a)) for a, b in pairwise(cuts))
-
-
-def _asks_of_guests(span: PriceSpan) -> bool:
-    return span.cpu_price is not None or span.memory_price is not None
-
-
 @dataclass(frozen=True, slots=True)
 class Tariff:
     """A price as it applies to a load. One that `stands_in` belongs to a CPU-only flavor and applies to a guest of
@@ -121,6 +102,32 @@ class Tariff:
         by_core = self.stands_in or load.unit == "core"
         gpu, cpu = (0, unit) if by_core else (unit, _micros(span.cpu_price))
         return gpu * load.gpu_units * 128_000 + cpu * load.cpu_millicores * 128 + memory * load.memory_mib * 125
+
+
+def rate(
+    load: Load, start: datetime, until: datetime, prices: Iterable[PriceSpan], stand_ins: Iterable[PriceSpan] = ()
+) -> tuple[Piece, ...]:
+    """The pieces of [start, until), in order, without gaps. Times are whole milliseconds; prices do not overlap.
+
+    A guest pays its flavor's prices for cores and memory. If the flavor has neither, the guest pays the `stand_ins`,
+    the prices of a CPU-only flavor. Without these it has no price.
+    """
+    return tuple(_piece(load, a, b, tariff) for a, b, tariff in tariffs_of(load, start, until, prices, stand_ins))
+
+
+def tariffs_of(
+    load: Load, start: datetime, until: datetime, prices: Iterable[PriceSpan], stand_ins: Iterable[PriceSpan] = ()
+) -> Iterator[tuple[datetime, datetime, Tariff | None]]:
+    """The same pieces, each with the price that applies to it as `rate` chooses it; None: no price."""
+    tariffs = [Tariff(load, span) for span in prices if not load.is_guest or _asks_of_guests(span)]
+    if load.is_guest:
+        tariffs += [Tariff(load, span, stands_in=True) for span in stand_ins]
+    for a, b in pairwise(_cuts(start, until, [tariff.span for tariff in tariffs])):
+        yield a, b, _tariff_at(tariffs, a)
+
+
+def _asks_of_guests(span: PriceSpan) -> bool:
+    return span.cpu_price is not None or span.memory_price is not None
 
 
 def _micros(price: Decimal | None) -> int:

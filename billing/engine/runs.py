@@ -15,7 +15,7 @@ class ObservedRun:
 
     `workload_id` is a job and `run_id` an attempt, both opaque here. Reports show the names as they were at that time.
     `gpu_model` and `sharing` are those of the flavor when the run was placed; a unit whose `sharing` is unknown (empty)
-    counts as a whole GPU. The work of a final run after `redone_from` was lost and has to be done again (None: none of
+    counts as a whole GPU. `node` is the pod's; empty if it is not known. The work of a final run after `redone_from` was lost and has to be done again (None: none of
     it).
     """
 
@@ -39,6 +39,7 @@ class ObservedRun:
     gpu_model: str = ""
     sharing: str = ""
     redone_from: datetime | None = None
+    node: str = ""
 
     @property
     def key(self) -> MeterKey:

@@ -33,5 +33,6 @@ from .periods import LedgerPeriod as LedgerPeriod
 from .periods import PeriodClose as PeriodClose
 from .periods import PeriodReopening as PeriodReopening
 from .sharing import NegativeIdle as NegativeIdle
+from .sharing import NegativeNodeHour as NegativeNodeHour
 from .sharing import PoolDay as PoolDay
 from .sharing import SharingPolicy as SharingPolicy

@@ -137,6 +137,13 @@ class Meter(models.Model):
     workload_id = models.UUIDField(db_index=True)
     workload_name = models.CharField(max_length=254, blank=True)
     run_id = models.UUIDField()
+    node = models.CharField(
+        max_length=253,
+        blank=True,
+        db_default="",
+        default="",
+        help_text="Where it ran; empty if that was not known when the meter opened.",
+    )
     flavor = models.CharField(max_length=120)
     capacity_type = models.CharField(max_length=20)
     unit = models.CharField(max_length=4, choices=Unit.choices, help_text="The unit whose price per hour applies.")

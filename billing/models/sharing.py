@@ -105,6 +105,65 @@ class PoolDay(models.Model):
         return f"{self.flavor} on {self.day}: {self.cost} {self.currency}"
 
 
+class NegativeNodeHour(models.Model):
+    """An hour of a node for which jobs paid more than it cost. It is set aside for people: no report changes its numbers.
+
+    `runs` are those behind it, with what each was charged, the dearest first.
+    """
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        ACCEPTED = "accepted"
+        SUPERSEDED = "superseded"
+
+    class Cause(models.TextChoices):
+        UNKNOWN_NODE = "unknown_node"
+        NODE_SEEN_LATE = "node_seen_late"
+        DOUBLE_REPORT = "double_report"
+        OVERLAP = "overlap"
+        PRICES_DIFFER = "prices_differ"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organisation = models.ForeignKey(
+        Tenant, on_delete=models.PROTECT, related_name="+", help_text="That owns the cluster."
+    )
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    node = models.CharField(max_length=253)
+    hour = models.DateTimeField(help_text="Its beginning, UTC.")
+    currency = models.CharField(max_length=3)
+    cost = models.DecimalField(**MONEY)
+    charged = models.DecimalField(**MONEY)
+    cause = models.CharField(max_length=14, choices=Cause.choices)
+    runs = models.JSONField(default=list)
+    seen_at = models.DateTimeField(db_default=Now())
+    state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN, db_default=State.OPEN)
+    note = models.CharField(max_length=REASON_LENGTH, blank=True, default="", db_default="")
+    decided_by_id = models.UUIDField(null=True)
+    decided_by_name = models.CharField(max_length=254, blank=True, default="", db_default="")
+    decided_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "node", "hour", "currency", "cost", "charged"], name="one_node_hour_of_these_numbers"
+            ),
+            models.CheckConstraint(condition=Q(charged__gt=F("cost")), name="negative_node_hour_is_negative"),
+            models.CheckConstraint(
+                condition=Q(state="open", decided_at__isnull=True)
+                | Q(state="superseded", decided_at__isnull=False)
+                | (Q(state="accepted", decided_at__isnull=False) & ~Q(note="")),
+                name="accepted_node_hour_says_why",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["organisation", "-hour", "id"], name="negative_node_hours_latest"),
+            models.Index(fields=["hour"], condition=Q(state="open"), name="open_negative_node_hours"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.node} at {self.hour}"
+
+
 class NegativeIdle(models.Model):
     """A pool's day for which jobs paid more than its nodes cost. Its month closes once a person accepts these numbers, or
     they no longer apply.

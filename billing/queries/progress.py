@@ -138,6 +138,7 @@ def meters_for(runs: Iterable[ObservedRun]) -> list[Meter]:
                 workload_id=run.workload_id,
                 workload_name=run.workload_name[:254],
                 run_id=run.run_id,
+                node=run.node[:253],
                 flavor=run.flavor,
                 capacity_type=run.capacity_type,
                 unit=Meter.Unit.GPU if run.gpu_units or is_guest else Meter.Unit.CORE,

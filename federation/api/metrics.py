@@ -52,6 +52,11 @@ def _gauges(now: Standing) -> Iterator[Metric]:
         value=now.book_findings,
     )
     yield GaugeMetricFamily(
+        "switchyard_negative_node_hours",
+        "Hours of nodes for which jobs paid more than the node cost, not yet decided.",
+        value=now.negative_node_hours,
+    )
+    yield GaugeMetricFamily(
         "switchyard_books_proven_age_seconds", "Since the ledger was last proven.", value=now.books_proven_age_seconds
     )
     yield GaugeMetricFamily("switchyard_outbox_messages", "Wake-ups not yet delivered.", value=now.outbox_messages)

@@ -4,6 +4,7 @@ import logging
 from datetime import timedelta
 
 import billing.queries
+from billing.operations.node_hours import judge_node_hours
 from billing.queries import Place
 from federation.models import BookProof
 from federation.queries.proof import disagreements
@@ -22,9 +23,12 @@ def prove_books(*, full: bool = False) -> BookProof:
     clean = None if full else BookProof.objects.filter(found=0).order_by("-id").first()
     began_at, place = database_now(), billing.queries.newest_place()
     if clean is None:
-        found = (*billing.queries.discrepancies(), *disagreements())
+        found = (*billing.queries.discrepancies(), *judge_node_hours(), *disagreements())
     else:
-        found = (*billing.queries.discrepancies(_from(clean)), *disagreements(clean.began_at - OVERLAP))
+        since = _from(clean)
+        found = (
+            *billing.queries.discrepancies(since), *judge_node_hours(since), *disagreements(clean.began_at - OVERLAP)
+        )  # fmt: skip
     for sentence in found[:MOST_TOLD]:
         log.error("the ledger has an error: %s. manage.py prove_ledger lists all errors.", sentence)
     proof = BookProof.objects.create(

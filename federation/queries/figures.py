@@ -29,6 +29,7 @@ class Standing:
     unsettled_attempts: int
     attempts_in_trouble: int
     book_findings: int
+    negative_node_hours: int
     books_proven_age_seconds: float
     outbox_messages: int
     outbox_lag_seconds: float
@@ -97,6 +98,7 @@ SELECT (SELECT count(*) FROM quotas_hold WHERE state = 'pending'),
        (SELECT count(*) FROM federation_attempt WHERE settled_at IS NULL AND finished_at IS NOT NULL),
        (SELECT count(*) FROM federation_attempt WHERE settle_error <> ''),
        coalesce((SELECT found FROM federation_bookproof ORDER BY id DESC LIMIT 1), 0),
+       (SELECT count(*) FROM billing_negativenodehour WHERE state = 'open'),
        coalesce((SELECT extract(epoch FROM now() - began_at) FROM federation_bookproof ORDER BY id DESC LIMIT 1), 0)::float
 """
 
@@ -109,6 +111,7 @@ def _money() -> dict[str, Any]:
             "unsettled_attempts",
             "attempts_in_trouble",
             "book_findings",
+            "negative_node_hours",
             "books_proven_age_seconds",
         )
         return dict(zip(names, cursor.fetchone(), strict=True))

@@ -165,6 +165,7 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
         memory_mib=remote.memory_mib,
         gpu_model=promised.get("gpu_model", ""),
         sharing=promised.get("sharing", ""),
+        node=pod.node,
     )
 
 
