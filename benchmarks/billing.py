@@ -197,13 +197,12 @@ def _p95_ms(took: Sequence[float]) -> float:
 
 def _exporting() -> dict[str, float]:
     """The FOCUS file of the month, as the API writes it."""
-    from billing.api.exports import _csv
-    from billing.queries.focus import charges_of
+    from billing.api.focus_files import pieces
     from tenancy.queries import SYSTEM
 
     peak, rows, before = 0.0, -1, _memory_mib()
     began = time.perf_counter()
-    for piece in _watched(_csv(charges_of(SYSTEM, "acme", MONTH, UNTIL), "1.2")):
+    for piece in _watched(pieces(SYSTEM, "cost-and-usage", "1.2", "acme", MONTH.date())):
         rows += piece.count(b"\n")
         peak = max(peak, _memory_mib())
     seconds = time.perf_counter() - began

@@ -17,6 +17,12 @@ from .api.egress import EgressPricesView, EgressPriceView
 from .api.exports import FocusSchemaView, FocusView, UsageFileView
 from .api.forecasts import BudgetForecastView, ForecastView
 from .api.invoices import CreditNotesView, InvoicePdfView, InvoicesView, InvoiceTermsView, InvoiceView
+from .api.node_hours import (
+    NegativeNodeHoursView,
+    NegativeNodeHourView,
+    NodeBalancesView,
+    NodeHourAcceptanceView,
+)
 from .api.opencost import AllocationView, AssetsView
 from .api.periods import (
     PeriodCloseView,
@@ -28,7 +34,21 @@ from .api.periods import (
 )
 from .api.sharing import NegativeIdleAcceptanceView, NegativeIdleView, PoliciesView, SharingView
 from .api.views import PricesView, UsageView
-from .web import anomalies, budgets, conflicts, disputes, egress, forecasts, idle, invoices, months, prices, usage
+from .web import (
+    anomalies,
+    budgets,
+    conflicts,
+    disputes,
+    egress,
+    files,
+    forecasts,
+    idle,
+    invoices,
+    months,
+    node_hours,
+    prices,
+    usage,
+)
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("anomalies", AnomaliesView.as_view(), name="api-anomalies"),
@@ -85,6 +105,10 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("idle", SharingView.as_view(), name="api-idle"),
     path("negative-idle", NegativeIdleView.as_view(), name="api-negative-idle"),
     path("negative-idle/<uuid:row_id>/accept", NegativeIdleAcceptanceView.as_view(), name="api-negative-idle-accept"),
+    path("node-hours", NegativeNodeHoursView.as_view(), name="api-node-hours"),
+    path("node-hours/balance", NodeBalancesView.as_view(), name="api-node-hours-balance"),
+    path("node-hours/<uuid:row_id>", NegativeNodeHourView.as_view(), name="api-node-hour"),
+    path("node-hours/<uuid:row_id>/accept", NodeHourAcceptanceView.as_view(), name="api-node-hour-accept"),
     path("sharing-policies", PoliciesView.as_view(), name="api-sharing-policies"),
     path("usage", UsageView.as_view(), name="api-usage"),
 ]
@@ -98,6 +122,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve/", budgets.approve, name="budget-approve"),
     path("forecast/", forecasts.forecast, name="forecast"),
     path("idle/", idle.idle, name="idle"),
+    path("idle/node-hours/", node_hours.node_hours, name="node-hours"),
+    path("idle/node-hours/<uuid:row_id>/", node_hours.node_hour, name="node-hour"),
     path("invoices/", invoices.invoices, name="invoices"),
     path("invoices/terms/", invoices.terms, name="invoice-terms"),
     path("invoices/remarks/", disputes.remarks, name="invoice-remarks"),
@@ -112,6 +138,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("months/<uuid:period_id>/cancel-closing/", months.cancel, name="month-cancel-closing"),
     path("months/<uuid:period_id>/approve/", months.approve, name="month-approve"),
     path("usage/", usage.usage, name="usage"),
+    path("usage/files/", files.files, name="files"),
     path("prices/", prices.prices, name="prices"),
     path("prices/egress/", egress.egress, name="egress"),
     path("prices/egress/<uuid:price_id>/end/", egress.end, name="egress-end"),

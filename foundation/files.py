@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -9,10 +10,15 @@ def write_whole(path: Path, content: bytes) -> None:
     """Writes the content to `path` atomically: neither readers nor crashes leave a partial file. OSError if
     it cannot.
     """
+    write_pieces(path, (content,))
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """The same for a content that comes in pieces. An error of their source leaves no file either."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
+            stream.writelines(pieces)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 - a name, as mkstemp gives it

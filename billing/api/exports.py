@@ -1,9 +1,6 @@
 """Exports for finance tools: streamed, because they have no limit of rows."""
 
-import csv
-import io
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -14,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.engine import focus, usage_file
+from billing.engine import focus, focus_datasets, usage_file
 from billing.operations.exports import note_export
 from billing.queries.focus import charges_of
 from billing.queries.periods import states_of_month
@@ -23,37 +20,40 @@ from foundation.media import JSONRenderer
 from foundation.problems import Invalid
 from tenancy.api.views import ApiView
 
-from . import usage_files
+from . import focus_files, usage_files
 from .period import period_of
-from .spreadsheet import CSVRenderer, inert
+from .spreadsheet import CSVRenderer
 
-ROWS_AT_ONCE = 500
 VERSION = OpenApiParameter("version", str, description="Of the specification.", enum=list(focus.VERSIONS))
+DATASET = OpenApiParameter("dataset", str, description="Of the specification.", enum=list(focus_datasets.DATASETS))
 
 
 class FocusView(ApiView):
     """`/exports/focus`."""
 
-    filters = ("tenant", "month", "version")
+    filters = ("tenant", "month", "version", "dataset")
     renderer_classes = [CSVRenderer, JSONRenderer]
 
     @extend_schema(
         operation_id="exports_focus",
-        parameters=[VERSION],
+        parameters=[VERSION, DATASET],
         responses={(200, "text/csv"): OpenApiTypes.STR},
     )
     def get(self, request: Request) -> StreamingHttpResponse:
-        """Returns a month's recorded usage as FOCUS Cost and Usage, one row per job, flavor, price and day (UTC).
+        """Returns a month as a dataset of FOCUS; by default Cost and Usage, one row per job, flavor, price and day (UTC).
 
-        Usage that is not recorded yet is not included: take the export of a month again until it is complete.
+        A closed month has what its close counted, with the invoices that were issued. Of an open month, usage that is not
+        recorded yet is not included: take its export again until it is complete.
         """
         version = _version(self.query.get("version", focus.VERSIONS[0]))
+        dataset = _dataset(self.query.get("dataset", focus_datasets.DATASETS[0]), version)
         start, until = period_of({name: self.query[name] for name in ("month",) if name in self.query}, now())
         path = self.query.get("tenant", "")
-        charges = _begun(charges_of(self.actor, path, start, until))
-        note_export(self.actor, f"focus-{version}", path, start, until)
-        headers = {"Content-Disposition": f'attachment; filename="{_file_name(path, start, version)}"'}
-        return StreamingHttpResponse(_csv(charges, version), content_type="text/csv; charset=utf-8", headers=headers)
+        pieces = focus_files.pieces(self.actor, dataset, version, path, start.date())
+        note_export(self.actor, focus_files.kind_of(dataset, version), path, start, until)
+        name = focus_files.file_name(dataset, version, path, start.date())
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return StreamingHttpResponse(pieces, content_type="text/csv; charset=utf-8", headers=headers)
 
 
 class UsageFileView(ApiView):
@@ -104,7 +104,7 @@ class ColumnShape(serializers.Serializer[Any]):
     """A column of an export; decimals have a precision and a scale."""
 
     ColumnName = serializers.CharField()
-    DataType = serializers.ChoiceField(["DateTime", "Decimal", "String"])
+    DataType = serializers.ChoiceField(["DateTime", "Decimal", "JSON", "String"])
     NumericPrecision = serializers.IntegerField(required=False)
     NumberScale = serializers.IntegerField(required=False)
 
@@ -121,12 +121,14 @@ class FocusSchemaShape(serializers.Serializer[Any]):
 class FocusSchemaView(ApiView):
     """`/exports/focus/schema`."""
 
-    filters = ("version",)
+    filters = ("version", "dataset")
 
-    @extend_schema(operation_id="exports_focus_schema", parameters=[VERSION], responses=FocusSchemaShape)
+    @extend_schema(operation_id="exports_focus_schema", parameters=[VERSION, DATASET], responses=FocusSchemaShape)
     def get(self, request: Request) -> Response:
-        """Returns the columns of the FOCUS export and their types, as the specification's schema metadata."""
-        return Response(focus.schema(_version(self.query.get("version", focus.VERSIONS[0]))))
+        """Returns the columns of a dataset of the FOCUS export and their types, as the specification's schema metadata."""
+        version = _version(self.query.get("version", focus.VERSIONS[0]))
+        dataset = _dataset(self.query.get("dataset", focus_datasets.DATASETS[0]), version)
+        return Response(focus_datasets.schema(dataset, version))
 
 
 def _version(text: str) -> focus.Version:
@@ -136,38 +138,14 @@ def _version(text: str) -> focus.Version:
     raise Invalid.field("version", "unknown_version", f"one of {', '.join(focus.VERSIONS)}")
 
 
-def _file_name(path: str, start: datetime, version: str) -> str:
-    return f"focus-{version}-{path.replace('/', '-') or 'all'}-{start:%Y-%m}.csv"
+def _dataset(text: str, version: focus.Version) -> focus_datasets.Dataset:
+    offered = focus_datasets.datasets_of(version)
+    for dataset in offered:
+        if dataset == text:
+            return dataset
+    raise Invalid.field("dataset", "unknown_dataset", f"in version {version}, one of {', '.join(offered)}")
 
 
 def _begun(charges: Iterator[focus.Charge]) -> Iterator[focus.Charge]:
     """The same charges. The first is read now, because an error after the response has begun can only cut it off."""
     return chain(list(islice(charges, 1)), charges)
-
-
-def _csv(charges: Iterable[focus.Charge], version: focus.Version) -> Iterator[bytes]:
-    """The file in pieces: a header, and the rows of each charge."""
-    columns = focus.columns(version)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    number = 0
-    for charge in charges:
-        for row in focus.rows(charge, version):
-            writer.writerow([_cell(name, row.get(name, "")) for name in columns])
-            number += 1
-        if number >= ROWS_AT_ONCE:
-            number = 0
-            yield _taken(text)
-    yield _taken(text)
-
-
-def _cell(name: str, value: str) -> str:
-    return value if name in focus.DECIMALS else inert(value)
-
-
-def _taken(text: io.StringIO) -> bytes:
-    piece = text.getvalue().encode()
-    text.seek(0)
-    text.truncate()
-    return piece

@@ -1,7 +1,8 @@
 """Charges in the columns of FOCUS, the FinOps Open Cost and Usage Specification (https://focus.finops.org).
 
 A charge is the usage of one job on one flavor, at one price, on one UTC day. Each part of it that has a separate price
-is a row: GPUs, cores and memory. The rows' costs add up exactly to the charge's recorded cost.
+is a row: GPUs, cores and memory. The rows' costs add up exactly to the charge's recorded cost. Money that is not the
+usage of the month's jobs (`Posted`) is a row without quantities.
 """
 
 import json
@@ -27,18 +28,18 @@ SPOT = "spot"
 SHARED_COLUMNS = (
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",
     "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart",
-    "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "InvoiceIssuerName",
+    "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "InvoiceId", "InvoiceIssuerName",
     "ListCost", "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit", "RegionId", "RegionName",
     "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId",
     "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName",
 )  # fmt: skip
 COLUMNS_OF_VERSION: Mapping[Version, tuple[str, ...]] = {
     "1.2": ("ProviderName", "PublisherName"),
-    "1.4": ("HostProviderName", "ServiceProviderName"),
+    "1.4": ("HostProviderName", "InvoiceDetailId", "ServiceProviderName"),
 }
 OWN_COLUMNS = (
     "x_CapacityType", "x_ClusterName", "x_CpuCoreHours", "x_Flavor", "x_GpuHours", "x_GpuModel", "x_GpuSharing",
-    "x_IsUnpriced", "x_MemoryGibHours", "x_UserId", "x_UserName",
+    "x_IsUnpriced", "x_LedgerEntryId", "x_MemoryGibHours", "x_UserId", "x_UserName",
 )  # fmt: skip
 """Columns of ours. The quantities are those of the whole charge, on the first of its rows."""
 DECIMALS = frozenset(
@@ -50,6 +51,48 @@ DECIMALS = frozenset(
 INSTANTS = frozenset({"BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart"})
 
 
+Category = Literal["Usage", "Adjustment", "Tax"]
+
+
+@dataclass(frozen=True, slots=True)
+class OnInvoice:
+    """The document that a row is billed with, and the `InvoiceDetailId` of its line; empty if the rows of that line add
+    up to zero, because documents have no such lines.
+    """
+
+    number: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """Money without quantities, of use in [start, until): an entry of the ledger, or what a document adds to its lines.
+
+    `month` is the billing period. A `tenant` and a `cluster` are named if there is one; `entry_id` is the ledger's entry.
+    """
+
+    month: date
+    start: date
+    until: date
+    organisation_id: UUID
+    organisation: str
+    issuer: str
+    currency: str
+    amount: Decimal
+    description: str
+    category: Category = "Usage"
+    is_correction: bool = False
+    tenant_id: UUID | None = None
+    tenant: str = ""
+    cluster: str = ""
+    region: str = ""
+    provider: str = ""
+    owner: str = ""
+    flavor: str = ""
+    entry_id: int | None = None
+    invoice: OnInvoice | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Charge:
     """What one job used on one flavor, at one price, on one UTC day. Without a price `price_id` is None, and it costs
@@ -58,7 +101,8 @@ class Charge:
     A correction is the difference that corrected prices make to such a charge: a cost without quantities.
 
     Quantities are in milliseconds: of units (GPUs, slices or shares), of physical GPUs, of millicores and of MiB.
-    `is_by_core`: the unit's price is for a core. `owner` is the organisation that provides the cluster.
+    `is_by_core`: the unit's price is for a core. `owner` is the organisation that provides the cluster, `issuer` the name
+    on the invoices of the organisation that pays (empty: its own).
     """
 
     day: date
@@ -90,6 +134,9 @@ class Charge:
     cpu_millicore_milliseconds: int = 0
     memory_mib_milliseconds: int = 0
     is_correction: bool = False
+    cluster_id: UUID | None = None
+    issuer: str = ""
+    invoice: OnInvoice | None = None
 
     @property
     def core_hours(self) -> Fraction:
@@ -113,12 +160,15 @@ def schema(version: Version) -> dict[str, object]:
         "FocusVersion": version,
         "SchemaId": f"switchyard-cost-and-usage-{version}-1",
         "DataGenerator": "Switchyard",
-        "ColumnDefinition": [_definition(name) for name in columns(version)],
+        "ColumnDefinition": [definition(name) for name in columns(version)],
     }
 
 
-def rows(charge: Charge, version: Version) -> Iterator[dict[str, str]]:
+def rows(charge: Charge | Posted, version: Version) -> Iterator[dict[str, str]]:
     """The rows of a charge, as text by column; an absent column is null."""
+    if isinstance(charge, Posted):
+        yield _posted(charge, version)
+        return
     shared = _shared(charge, version)
     if charge.is_correction:
         yield shared | _costs(charge.cost) | _correction(charge)
@@ -158,25 +208,64 @@ def _parts(charge: Charge) -> list[_Part]:
     return parts
 
 
+def _providers(owner: str, provider: str, version: Version) -> dict[str, str]:
+    names = ("ProviderName", "PublisherName") if version == "1.2" else ("ServiceProviderName", "HostProviderName")
+    return dict(zip(names, (owner, provider or owner), strict=True))
+
+
+def _billed(invoice: OnInvoice | None, version: Version) -> dict[str, str]:
+    if invoice is None:
+        return {}
+    on_line = {"InvoiceDetailId": invoice.detail} if version != "1.2" and invoice.detail else {}
+    return {"InvoiceId": invoice.number} | on_line
+
+
+def _posted(posted: Posted, version: Version) -> dict[str, str]:
+    found = {
+        **_providers(posted.owner or posted.organisation, posted.provider, version),
+        **_billed(posted.invoice, version),
+        **_costs(posted.amount),
+        "BillingAccountId": str(posted.organisation_id),
+        "BillingAccountName": posted.organisation,
+        "BillingCurrency": posted.currency,
+        "BillingPeriodStart": instant(posted.month),
+        "BillingPeriodEnd": instant(next_month(posted.month)),
+        "ChargeCategory": posted.category,
+        "ChargeClass": "Correction" if posted.is_correction else "",
+        "ChargeDescription": posted.description,
+        "ChargeFrequency": "Usage-Based",
+        "ChargePeriodStart": instant(posted.start),
+        "ChargePeriodEnd": instant(posted.until),
+        "InvoiceIssuerName": posted.issuer,
+        "RegionId": posted.region,
+        "RegionName": posted.region,
+        "ServiceCategory": "Compute",
+        "ServiceName": "Switchyard jobs",
+        "ServiceSubcategory": "Containers",
+        "SubAccountId": str(posted.tenant_id or ""),
+        "SubAccountName": posted.tenant,
+        "x_ClusterName": posted.cluster,
+        "x_Flavor": posted.flavor,
+        "x_IsUnpriced": "false",
+        "x_LedgerEntryId": str(posted.entry_id or ""),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
 def _shared(charge: Charge, version: Version) -> dict[str, str]:
     month = charge.day.replace(day=1)
-    provider = charge.provider or charge.owner
-    of_version = (
-        {"ProviderName": charge.owner, "PublisherName": provider}
-        if version == "1.2"
-        else {"ServiceProviderName": charge.owner, "HostProviderName": provider}
-    )
-    return of_version | {
+    of_version = _providers(charge.owner, charge.provider, version)
+    return of_version | _billed(charge.invoice, version) | {
         "BillingAccountId": str(charge.organisation_id),
         "BillingAccountName": charge.organisation,
         "BillingCurrency": charge.currency,
-        "BillingPeriodStart": _instant(month),
-        "BillingPeriodEnd": _instant(next_month(month)),
+        "BillingPeriodStart": instant(month),
+        "BillingPeriodEnd": instant(next_month(month)),
         "ChargeCategory": "Usage",
         "ChargeFrequency": "Usage-Based",
-        "ChargePeriodStart": _instant(charge.day),
-        "ChargePeriodEnd": _instant(charge.day + timedelta(days=1)),
-        "InvoiceIssuerName": charge.owner,
+        "ChargePeriodStart": instant(charge.day),
+        "ChargePeriodEnd": instant(charge.day + timedelta(days=1)),
+        "InvoiceIssuerName": charge.issuer or charge.organisation,
         "PricingCategory": "Dynamic" if charge.capacity_type == SPOT else "Standard",
         "RegionId": charge.region,
         "RegionName": charge.region,
@@ -200,7 +289,7 @@ def _shared(charge: Charge, version: Version) -> dict[str, str]:
 
 
 def _priced(charge: Charge, part: _Part) -> dict[str, str]:
-    quantity = _text(_exact(part.hours))
+    quantity = decimal_text(_exact(part.hours))
     used = _costs(part.cost) | {
         "ChargeDescription": f"{part.meter} of {charge.job_name} on {charge.flavor} of {charge.cluster}",
         "ConsumedQuantity": quantity,
@@ -211,8 +300,8 @@ def _priced(charge: Charge, part: _Part) -> dict[str, str]:
     kind = f"{charge.cluster}/{charge.flavor}/{charge.capacity_type}/{part.meter.split()[0].lower()}"
     details = {"x_CapacityType": charge.capacity_type, "x_GpuModel": charge.gpu_model, "x_GpuSharing": charge.sharing}
     return used | {
-        "ListUnitPrice": _text(part.price),
-        "ContractedUnitPrice": _text(part.price),
+        "ListUnitPrice": decimal_text(part.price),
+        "ContractedUnitPrice": decimal_text(part.price),
         "PricingQuantity": quantity,
         "PricingUnit": part.unit,
         "SkuId": kind,
@@ -223,7 +312,7 @@ def _priced(charge: Charge, part: _Part) -> dict[str, str]:
 
 
 def _costs(amount: Decimal) -> dict[str, str]:
-    return dict.fromkeys(("BilledCost", "EffectiveCost", "ListCost", "ContractedCost"), _text(amount))
+    return dict.fromkeys(("BilledCost", "EffectiveCost", "ListCost", "ContractedCost"), decimal_text(amount))
 
 
 def _correction(charge: Charge) -> dict[str, str]:
@@ -235,13 +324,14 @@ def _correction(charge: Charge) -> dict[str, str]:
 
 def _whole_charge(charge: Charge) -> dict[str, str]:
     return {
-        "x_CpuCoreHours": _text(_exact(charge.core_hours)),
-        "x_GpuHours": _text(_exact(charge.gpu_milliseconds / MILLISECONDS_AN_HOUR)),
-        "x_MemoryGibHours": _text(_exact(charge.gib_hours)),
+        "x_CpuCoreHours": decimal_text(_exact(charge.core_hours)),
+        "x_GpuHours": decimal_text(_exact(charge.gpu_milliseconds / MILLISECONDS_AN_HOUR)),
+        "x_MemoryGibHours": decimal_text(_exact(charge.gib_hours)),
     }
 
 
-def _definition(name: str) -> dict[str, object]:
+def definition(name: str) -> dict[str, object]:
+    """A column with its type."""
     if name in DECIMALS:
         return {"ColumnName": name, "DataType": "Decimal", "NumericPrecision": 38, "NumberScale": PLACES}
     return {"ColumnName": name, "DataType": "DateTime" if name in INSTANTS else "String"}
@@ -253,10 +343,11 @@ def _exact(value: Fraction, rounding: str = ROUND_HALF_EVEN) -> Decimal:
         return (Decimal(value.numerator) / value.denominator).quantize(Decimal(1).scaleb(-PLACES), rounding=rounding)
 
 
-def _text(amount: Decimal) -> str:
+def decimal_text(amount: Decimal) -> str:
     """Always with decimals: some readers take a column of whole numbers for integers and then refuse it."""
     return format(amount, f".{PLACES}f")
 
 
-def _instant(day: date) -> str:
+def instant(day: date) -> str:
+    """The beginning of a day in UTC, as the specification writes it."""
     return midnight(day).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -22,23 +22,38 @@ AT_A_TIME = 2_000
 
 CHARGES = """
 SELECT s.day, payer.id, payer.path, m.tenant_id, m.tenant_path,
-    m.workload_id, max(m.workload_name), m.user_id, max(m.user_name), c.name, c.region, c.provider,
+    m.workload_id, max(m.workload_name), m.user_id, max(m.user_name), c.id, c.name, c.region, c.provider,
     split_part(owner.path, '/', 1), m.flavor, m.capacity_type, m.gpu_model, m.sharing,
     m.unit = 'core' OR (p.id IS NOT NULL AND r.flavor <> m.flavor) AS by_core, p.id, p.unit_price, p.cpu_price,
     p.memory_price, coalesce(p.currency, ''), m.gpu_numerator, m.gpu_denominator, sum(s.milliseconds::bigint * m.gpu_units),
     sum(s.milliseconds::bigint * m.cpu_millicores), sum(s.milliseconds::bigint * m.memory_mib), sum(s.cost)
-FROM billing_meterday AS s JOIN billing_meter AS m ON m.id = s.meter_id
+FROM (
+    SELECT d.meter_id, d.day, d.price_id, d.milliseconds, d.cost FROM billing_meterday AS d
+    WHERE d.day = %(day)s AND NOT d.meter_id = ANY(%(late)s::bigint[])
+    UNION ALL
+    SELECT u.meter_id, %(day)s::date, u.price_id, round(extract(epoch FROM upper(u.period) - lower(u.period)) * 1000), u.cost
+    FROM billing_usagesegment AS u
+    WHERE u.meter_id = ANY(%(late)s::bigint[]) AND u.recorded_at <= %(as_of)s
+        AND lower(u.period) >= %(day)s::date::timestamp AT TIME ZONE 'UTC'
+        AND lower(u.period) < (%(day)s::date + 1)::timestamp AT TIME ZONE 'UTC'
+) AS s JOIN billing_meter AS m ON m.id = s.meter_id
 JOIN clusters_cluster AS c ON c.id = m.cluster_id JOIN tenancy_tenant AS owner ON owner.id = c.owner_id
 JOIN tenancy_tenant AS now_at ON now_at.id = m.tenant_id
 JOIN tenancy_tenant AS payer ON payer.path = split_part(now_at.path, '/', 1)
 LEFT JOIN billing_price AS p ON p.id = s.price_id LEFT JOIN billing_rate AS r ON r.id = p.rate_id
-WHERE s.day = %(day)s AND m.tenant_id = ANY(%(tenants)s)
+WHERE m.tenant_id = ANY(%(tenants)s)
     AND (%(path)s IN ('', m.tenant_path) OR starts_with(m.tenant_path, %(path)s || '/'))
 GROUP BY s.day, payer.id, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, c.id, owner.id, m.flavor, m.capacity_type,
     m.gpu_model, m.sharing, by_core, p.id, m.gpu_numerator, m.gpu_denominator
 ORDER BY m.tenant_path, m.workload_id, c.name, m.flavor, p.id, m.user_id, m.sharing, m.capacity_type
 """
-"""One day (UTC), so that the server sorts no more than that at a time, and a file begins immediately."""
+"""One day (UTC), so that the server sorts no more than that at a time, and a file begins immediately. Of `late` meters, only
+what was recorded until `as_of`.
+"""
+LATE = """
+SELECT DISTINCT s.meter_id FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+WHERE lower(s.period) >= %(start)s AND lower(s.period) < %(until)s AND s.recorded_at > %(as_of)s AND m.tenant_id = ANY(%(tenants)s)
+"""
 CORRECTIONS = CORRECTED.format(
     keys="(part.start AT TIME ZONE 'UTC')::date AS day, m.tenant_id, m.tenant_path, m.workload_id, max(m.workload_name),"
     " m.user_id, max(m.user_name), m.cluster_id, m.flavor, m.capacity_type, m.gpu_model, m.sharing, ",
@@ -46,9 +61,9 @@ CORRECTIONS = CORRECTED.format(
     " m.sharing, part.currency, m.gpu_numerator, m.gpu_denominator",
 )
 KEYS = (
-    "day", "organisation_id", "organisation", "tenant_id", "tenant", "job_id", "job_name", "user_id", "user_name", "cluster",
-    "region", "provider", "owner", "flavor", "capacity_type", "gpu_model", "sharing", "is_by_core", "price_id",
-    "unit_price", "cpu_price", "memory_price",
+    "day", "organisation_id", "organisation", "tenant_id", "tenant", "job_id", "job_name", "user_id", "user_name",
+    "cluster_id", "cluster", "region", "provider", "owner", "flavor", "capacity_type", "gpu_model", "sharing", "is_by_core",
+    "price_id", "unit_price", "cpu_price", "memory_price",
 )  # fmt: skip
 """The first columns, as the attributes of a charge."""
 CURRENCIES = """
@@ -63,28 +78,54 @@ def charges_of(actor: Actor, tenant_path: str, start: datetime, until: datetime)
 
     Raises NotFound for the tenant immediately; the charges are read as they are taken.
     """
-    scope = Scope(tenant_path, tenants_under(actor, tenant_path))
-    return _read(scope, start, until)
+    return charges_in(Scope(tenant_path, tenants_under(actor, tenant_path)), start, until)
 
 
-def _read(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
+def charges_in(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
+    """The recorded charges of these days, then what corrections change in them."""
+    recorded = Recorded(scope)
+    with transaction.atomic():
+        for number in range((until - start).days):
+            yield from recorded.on((start + timedelta(days=number)).date())
+        yield from corrections_in(scope, start, until)
+
+
+def corrections_in(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
+    """What corrected prices change in the recorded charges of these days."""
     values: dict[str, Any] = {
         "start": start, "until": until, "tenants": list(scope.tenants), "path": scope.path, "most": None,
         "day_before": start - timedelta(days=1), "clusters": [], "uids": [], "ends": [],
     }  # fmt: skip
-    with transaction.atomic():
+    with connection.cursor() as cursor:
+        cursor.execute(CORRECTIONS, values)
+        return _corrections(cursor.fetchall())
+
+
+class Recorded:
+    """The recorded charges of a scope by day. With `as_of`, without what was recorded after that time for days in [start, until).
+
+    Its caller has a transaction open: charges are read as they are taken.
+    """
+
+    def __init__(self, scope: Scope, as_of: tuple[datetime, datetime, datetime] | None = None) -> None:
+        self._values: dict[str, Any] = {
+            "tenants": list(scope.tenants), "path": scope.path, "late": [], "as_of": as_of and as_of[0]
+        }
         with connection.cursor() as cursor:
             cursor.execute(CURRENCIES)
-            currencies = dict(cursor.fetchall())
-        for number in range((until - start).days):
-            with connection.chunked_cursor() as cursor:
-                cursor.execute(CHARGES, {**values, "day": (start + timedelta(days=number)).date()})
-                while found := cursor.fetchmany(AT_A_TIME):
-                    for row in found:
-                        yield _charge(row, currencies)
-        with connection.cursor() as cursor:
-            cursor.execute(CORRECTIONS, values)
-            yield from _corrections(cursor.fetchall())
+            self._currencies = dict(cursor.fetchall())
+            if as_of:
+                _, start, until = as_of
+                cursor.execute(LATE, {**self._values, "start": start, "until": until})
+                self._values["late"] = [row[0] for row in cursor.fetchall()]
+
+    def on(self, day: date) -> Iterator[Charge]:
+        """The charges of a day."""
+        with connection.chunked_cursor() as cursor:
+            cursor.execute(CHARGES, {**self._values, "day": day})
+            while found := cursor.fetchmany(AT_A_TIME):
+                for row in found:
+                    yield _charge(row, self._currencies)
 
 
 def _corrections(rows: Sequence[tuple[Any, ...]]) -> Iterator[Charge]:
@@ -119,6 +160,7 @@ def _corrections(rows: Sequence[tuple[Any, ...]]) -> Iterator[Charge]:
             job_name=names[key][0],
             user_id=user_id,
             user_name=names[key][1],
+            cluster_id=cluster_id,
             cluster=cluster.name,
             region=cluster.region,
             provider=cluster.provider,

@@ -171,7 +171,7 @@ def test_periods_are_half_open_months_and_days(november, client, reader):
 def test_the_older_version_names_the_provider_as_it_was_named_then(november, client, reader):
     old, new = (lines(export(client, reader, month="2026-11", version=v))[0] for v in ("1.2", "1.4"))
     assert set(old) - set(new) == {"ProviderName", "PublisherName"}
-    assert set(new) - set(old) == {"HostProviderName", "ServiceProviderName"}
+    assert set(new) - set(old) == {"HostProviderName", "InvoiceDetailId", "ServiceProviderName"}
     assert old["ProviderName"] == new["ServiceProviderName"] == "acme"
 
 
@@ -216,7 +216,7 @@ def test_mistakes_are_named(client, reader, query, field, code):
 
 
 def test_an_error_of_the_database_comes_before_the_file(november, client, reader, monkeypatch):
-    monkeypatch.setattr("billing.queries.focus.CHARGES", "SELECT 1 / 0 WHERE %(start)s < %(until)s")
+    monkeypatch.setattr("billing.queries.focus.CHARGES", "SELECT 1 / 0 WHERE %(day)s IS NOT NULL")
     client.raise_request_exception = False
     assert client.get("/api/v1/exports/focus", headers=bearer(reader)).status_code == 500
 
