@@ -363,6 +363,7 @@ SPECTACULAR_SETTINGS = {
         "FailureClass": "federation.api.failure_shapes.CLASSES",
         "ConflictState": "billing.api.conflicts.STATES",
         "AnomalyState": "billing.api.anomalies.STATES",
+        "NegativeIdleState": "billing.api.node_hours.STATES",
         "RemarkState": "billing.api.disputes.STATES",
         "RemarkKind": "billing.api.disputes.KINDS",
         "InvoiceKind": "billing.api.invoices.KINDS",

@@ -32,6 +32,7 @@ from .spreadsheet import CSVRenderer
 LATEST = {"-hour": "-hour", "hour": "hour"}
 State, Cause = NegativeNodeHour.State, NegativeNodeHour.Cause
 STATE = OpenApiParameter("state", str, enum=State.values)
+STATES = tuple(State.values)
 FORMATS = ("json", "csv")
 COLUMNS = (
     "id", "organisation", "cluster", "node", "hour", "currency", "cost", "charged", "idle", "cause", "state", "note",

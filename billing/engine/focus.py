@@ -255,7 +255,9 @@ def _posted(posted: Posted, version: Version) -> dict[str, str]:
 def _shared(charge: Charge, version: Version) -> dict[str, str]:
     month = charge.day.replace(day=1)
     of_version = _providers(charge.owner, charge.provider, version)
-    return of_version | _billed(charge.invoice, version) | {
+    return {
+        **of_version,
+        **_billed(charge.invoice, version),
         "BillingAccountId": str(charge.organisation_id),
         "BillingAccountName": charge.organisation,
         "BillingCurrency": charge.currency,

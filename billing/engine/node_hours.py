@@ -135,8 +135,8 @@ def cause_of(offers: Collection[Offer], uses: Collection[Use], hour: datetime, *
     """Why an hour is negative: the reason of the largest part of what is too much. `is_known`: the history has the node that day."""
     until = hour + HOUR
     edges = {hour, until}
-    for each in (*offers, *uses):
-        edges.update(at for at in (each.start, each.until) if hour < at < until)
+    spans = [(each.start, each.until) for each in offers] + [(each.start, each.until) for each in uses]
+    edges.update(at for span in spans for at in span if hour < at < until)
     excess: Counter[Cause] = Counter()
     for a, b in pairwise(sorted(edges)):
         there = [offer for offer in offers if offer.start <= a < offer.until]

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import date
 from uuid import UUID
 
-from django.db import transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 
 from billing.engine.ledger import money
@@ -24,14 +24,24 @@ State = NegativeNodeHour.State
 def judge_node_hours(since: Place = START) -> tuple[str, ...]:
     """Sets aside the negative hours of all days that changed after a place, and ends what no longer applies.
 
-    Returns errors as sentences: runs whose hours do not add up to what they are charged.
+    Returns errors as sentences: runs whose hours do not add up to what they are charged, and days with rows that cannot be read.
     """
-    errors: list[str] = []
-    for day in days_to_judge(since):
-        judged = judge(day)
-        errors += judged.errors
-        set_aside(day, [one for one in judged.hours if one.balance.is_negative])
-    return tuple(errors)
+    return tuple(error for day in days_to_judge(since) for error in _judge(day))
+
+
+def _judge(day: date) -> tuple[str, ...]:
+    try:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL statement_timeout = 0")
+            judged = judge(day)
+            set_aside(day, [one for one in judged.hours if one.balance.is_negative])
+            return judged.errors
+    except OperationalError:
+        raise  # the database is gone or busy, which is no error in its rows
+    except (DatabaseError, ArithmeticError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        return (f"could not check the hours of nodes on {day}: a row makes it fail ({first})",)
 
 
 def set_aside(day: date, negative: Collection[NodeHour]) -> None:
@@ -52,7 +62,9 @@ def set_aside(day: date, negative: Collection[NodeHour]) -> None:
                 rows.filter(id=row.id, state=State.SUPERSEDED).update(state=State.OPEN, decided_at=None)
         fresh = [one for numbers, one in wanted.items() if numbers not in known]
         owners = owners_of({one.cluster_id for one in fresh})
-        NegativeNodeHour.objects.bulk_create([_row(one, owners[one.cluster_id]) for one in fresh], ignore_conflicts=True)
+        NegativeNodeHour.objects.bulk_create(
+            [_row(one, owners[one.cluster_id]) for one in fresh], ignore_conflicts=True
+        )
 
 
 def accept_node_hour(actor: Actor, id_: UUID, note: str) -> NegativeNodeHour:

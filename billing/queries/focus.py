@@ -109,7 +109,10 @@ class Recorded:
 
     def __init__(self, scope: Scope, as_of: tuple[datetime, datetime, datetime] | None = None) -> None:
         self._values: dict[str, Any] = {
-            "tenants": list(scope.tenants), "path": scope.path, "late": [], "as_of": as_of and as_of[0]
+            "tenants": list(scope.tenants),
+            "path": scope.path,
+            "late": [],
+            "as_of": as_of and as_of[0],
         }
         with connection.cursor() as cursor:
             cursor.execute(CURRENCIES)

@@ -190,12 +190,12 @@ def _entries(account: Account, period: LedgerPeriod, scope: Scope, lines: _Lines
         month = day.replace(day=1)
         issuer, invoice = lines.at((path, cluster_id, flavor, month), currency)
         cluster = clusters.get(cluster_id)
-        span = (month, next_month(month)) if flavor in {IDLE_SHARE, PLATFORM_SHARE} else (day, day + timedelta(days=1))
+        is_share = flavor in {IDLE_SHARE, PLATFORM_SHARE}
         yield Posted(
-            period.month, *span, organisation.id, organisation.path, issuer, currency, amount,
-            _description(kind, flavor, cluster.name if cluster else "", reason), "Usage" if flavor else "Adjustment",
-            month != period.month or kind in {"reversal", "reentry"}, tenant_id, path, cluster.name if cluster else "",
-            cluster.region if cluster else "", cluster.provider if cluster else "",
+            period.month, month if is_share else day, next_month(month) if is_share else day + timedelta(days=1), organisation.id,
+            organisation.path, issuer, currency, amount, _description(kind, flavor, cluster.name if cluster else "", reason),
+            "Usage" if flavor else "Adjustment", month != period.month or kind in {"reversal", "reentry"}, tenant_id, path,
+            cluster.name if cluster else "", cluster.region if cluster else "", cluster.provider if cluster else "",
             cluster.owner.path.partition("/")[0] if cluster else "", flavor, id_, invoice,
         )  # fmt: skip
 
@@ -243,7 +243,14 @@ def _document(organisation: Tenant, row: Invoice, month: date) -> _Issued:
 
 def _line(line: InvoiceLine) -> DocumentLine:
     return DocumentLine(
-        line.number, line.tenant_path, line.cluster_name, line.flavor, line.month, line.exact, line.amount, not line.flavor
+        line.number,
+        line.tenant_path,
+        line.cluster_name,
+        line.flavor,
+        line.month,
+        line.exact,
+        line.amount,
+        not line.flavor,
     )
 
 

@@ -122,7 +122,7 @@ def judge(day: date, clusters: Collection[UUID] = (), nodes: Collection[str] = (
             its = [span for span in own if is_priced or span.id not in book]
             theirs = [span for span in stand_ins if is_priced or span.id not in book]
             uses[run.rate[0], run.node].extend(uses_of(run.meter, run.pod, run.load, (begins, ends), (its, theirs)))
-    found = []
+    found: list[NodeHour] = []
     for place in sorted({*offers, *uses}, key=str):
         found += _hours(place, offers[place], uses[place], runs, (start, until))
     errors = _uneven(known, day, list(nodes), [use for its in uses.values() for use in its])
@@ -133,7 +133,8 @@ def _hours(
     place: tuple[UUID, str], offers: list[Offer], uses: list[Use], runs: Mapping[int, _Run], span: tuple[datetime, datetime]
 ) -> Iterator[NodeHour]:  # fmt: skip
     for (hour, currency), balance in balances(offers, uses, *span).items():
-        cause, behind = None, ()
+        cause: Cause | None = None
+        behind: tuple[RunBehind, ...] = ()
         if balance.is_negative:
             here = [use for use in uses if use.currency == currency and use.start < hour + HOUR and use.until > hour]
             there = [offer for offer in offers if offer.currency == currency]
@@ -161,7 +162,9 @@ def _behind(uses: list[Use], runs: Mapping[int, _Run], hour: datetime) -> tuple[
 def _runs(clusters: list[UUID], day: date, nodes: Collection[str]) -> Mapping[int, _Run]:
     found: dict[int, _Run] = {}
     with connection.cursor() as cursor:
-        cursor.execute(RUNS, {"clusters": clusters, "nodes": list(nodes), "start": midnight(day), "until": midnight(day) + A_DAY})
+        cursor.execute(
+            RUNS, {"clusters": clusters, "nodes": list(nodes), "start": midnight(day), "until": midnight(day) + A_DAY}
+        )
         for row in cursor.fetchall():
             *place, unit, units, cpu, memory, since, start, until, is_priced = row
             cluster_id, meter, node, uid, job_id, job_name, tenant, flavor, capacity, cpu_flavor = place
@@ -222,7 +225,9 @@ def node_hour_by_id(actor: Actor, id_: UUID, *, may_close: bool = False) -> Nega
     return found
 
 
-def node_hours_of(actor: Actor, *, state: str = "", organisation: str = "", month: date | None = None) -> QuerySet[NegativeNodeHour]:
+def node_hours_of(
+    actor: Actor, *, state: str = "", organisation: str = "", month: date | None = None
+) -> QuerySet[NegativeNodeHour]:
     """The visible rows of a state, an organisation and a month, as far as each is given."""
     rows = visible_node_hours(actor)
     if state:
@@ -271,7 +276,7 @@ SELECT m.cluster_id, m.id, m.node, m.source_uid, m.workload_id, m.workload_name,
     s.price_id IS NOT NULL
 FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
 WHERE lower(s.period) >= %(start)s AND lower(s.period) < %(until)s AND m.node <> '' AND m.cluster_id = ANY(%(clusters)s)
-    AND (cardinality(%(nodes)s::text[]) = 0 OR m.node = ANY(%(nodes)s))
+    AND (cardinality(%(nodes)s::text[]) = 0 OR m.node = ANY(%(nodes)s)) AND isfinite(upper(s.period)) AND isfinite(m.metered_from)
 ORDER BY m.id, lower(s.period)
 """
 CHARGED = """

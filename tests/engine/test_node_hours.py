@@ -96,24 +96,25 @@ amounts = st.decimals("0", "99", places=6)
 
 @pytest.mark.law
 @examples(100)
-@given(spans, st.lists(moments, max_size=3), amounts, amounts, st.tuples(st.integers(0, 8), st.integers(0, 64_000)), spans)
+@given(
+    spans, st.lists(moments, max_size=3), amounts, amounts, st.tuples(st.integers(0, 8), st.integers(0, 64_000)), spans
+)
 def test_hours_of_a_run_add_up_to_its_charge_and_those_of_a_node_to_its_cost(span, changes, unit, cpu, asked, node):
     """Rounded once for each day and price, as the ledger does; the cost of the node is exact."""
     edges = sorted({DAY, *changes, DAY + timedelta(days=1)})
     book = [
-        PriceSpan(UUID(int=number), unit + number, "USD", a, b, cpu)
-        for number, (a, b) in enumerate(pairwise(edges))
+        PriceSpan(UUID(int=number), unit + number, "USD", a, b, cpu) for number, (a, b) in enumerate(pairwise(edges))
     ]
-    load = Load("gpu", *asked, span[0])
+    load = Load("gpu", asked[0], asked[1], span[0])
     uses = list(uses_of(1, "pod", load, tuple(span), (book, ())))
     parts = {}
     for one in uses:
         hours = balances([], [one], DAY, DAY + timedelta(days=1))
         parts[one.price] = parts.get(one.price, 0) + sum(b.charged for b in hours.values())
     assert sum(part // READINGS_AN_HOUR for part in parts.values()) == sum(
-        units(piece.cost) for piece in rate(load, *span, book)
+        units(piece.cost) for piece in rate(load, span[0], span[1], book)
     )
-    offered = Offered(*node, "gpu", 8, 64_000, 0)
+    offered = Offered(node[0], node[1], "gpu", 8, 64_000, 0)
     offers = list(offers_of(offered, book))
     found = balances(offers, uses, DAY, DAY + timedelta(days=1))
     assert all(b.charged + b.overhead + b.idle == b.cost for b in found.values())

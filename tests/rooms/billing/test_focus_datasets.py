@@ -300,7 +300,11 @@ def test_the_command_writes_a_bundle_that_the_validator_takes(north, tmp_path, c
     assert AuditEntry.objects.filter(action="usage.export").count() == len(DATASETS)
     assert toolkit(["validate-bundle", "--directory", str(tmp_path)]) == 0
     for dataset in ("cost-and-usage", "billing-period", "invoice-detail"):
-        (file,) = [name for name in sums if (dataset in name) or (dataset == "cost-and-usage" and name.startswith("focus-1.4-acme"))]
+        (file,) = [
+            name
+            for name in sums
+            if (dataset in name) or (dataset == "cost-and-usage" and name.startswith("focus-1.4-acme"))
+        ]
         assert toolkit(["validate", str(tmp_path / file), "--dataset", dataset]) == 0
     detail = tmp_path / "focus-1.4-invoice-detail-acme-2026-10.csv"
     detail.write_text(detail.read_text().replace("Issued", "Paid"))
@@ -329,7 +333,9 @@ def test_a_dataset_that_a_version_does_not_have_is_named(client, query):
     for path in ("/api/v1/exports/focus", "/api/v1/exports/focus/schema"):
         answer = client.get(path, query, headers=bearer(user))
         assert answer.status_code == 422
-        assert [(error["field"], error["code"]) for error in answer.json()["errors"]] == [("dataset", "unknown_dataset")]
+        assert [(error["field"], error["code"]) for error in answer.json()["errors"]] == [
+            ("dataset", "unknown_dataset")
+        ]
 
 
 @pytest.mark.parametrize("dataset", DATASETS)

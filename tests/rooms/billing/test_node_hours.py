@@ -55,7 +55,13 @@ def test_each_hour_adds_up_and_all_of_them_to_what_the_ledger_charged_and_the_po
     offered(north, "n2", start=at(5, 3) + timedelta(minutes=20), until=at(5, 9), units=1)
     for number in range(7):
         start = at(5, number) + timedelta(seconds=1237 * number)
-        ran(north, start, start + timedelta(minutes=97, milliseconds=number), node=("n1", "n2")[number % 2], cpu_millicores=3001)
+        ran(
+            north,
+            start,
+            start + timedelta(minutes=97, milliseconds=number),
+            node=("n1", "n2")[number % 2],
+            cpu_millicores=3001,
+        )
     judged = judge(DAY)
     assert judged.errors == ()
     assert len([one for one in judged.hours if one.node == "n1"]) == 24
@@ -94,9 +100,9 @@ def test_what_jobs_paid_too_much_is_set_aside_with_its_cause_and_its_runs(north)
     assert (row.organisation.path, row.cost < row.charged) == ("acme", True)
     (run,) = row.runs
     assert (run["job_name"], run["tenant"], Decimal(run["charged"])) == ("early bird", "acme/one", row.charged)
-    assert sum(Decimal(each["charged"]) for each in NegativeNodeHour.objects.get(cause="overlap").runs) == pytest.approx(
-        NegativeNodeHour.objects.get(cause="overlap").charged, abs=Decimal("3e-12")
-    )
+    assert sum(
+        Decimal(each["charged"]) for each in NegativeNodeHour.objects.get(cause="overlap").runs
+    ) == pytest.approx(NegativeNodeHour.objects.get(cause="overlap").charged, abs=Decimal("3e-12"))
     judge_node_hours(newest_place())
     assert NegativeNodeHour.objects.count() == 4
 
@@ -185,6 +191,30 @@ def test_a_day_whose_charge_is_not_what_its_hours_say_is_an_error(north):
         cursor.execute("UPDATE billing_meterday SET cost = cost + 0.000000000001")
     (error,) = judge_node_hours()
     assert error.startswith(f"the hours of meter {Meter.objects.get().id} on 2026-10-05 add up to ")
+
+
+def test_rows_that_cannot_be_true_do_not_stop_the_check_of_other_days(north):
+    ran(north, at(5, 4), at(5, 5), node="n9")
+    ran(north, at(6, 4), at(6, 5), node="n9")
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(
+            "UPDATE billing_usagesegment SET period = tstzrange(lower(period), 'infinity')"
+            " WHERE lower(period) < '2026-10-06'"
+        )
+        cursor.execute("SET LOCAL session_replication_role = origin")
+    (error,) = judge_node_hours()
+    assert error.startswith(f"the hours of meter {Meter.objects.earliest('id').id} on 2026-10-05 ")
+    assert [row[:3] for row in negative()] == [("n9", 4, "unknown_node")]
+
+
+def test_a_day_that_cannot_be_checked_is_named(north, monkeypatch):
+    ran(north, at(5, 4), at(5, 5), node="n9")
+    monkeypatch.setattr("billing.queries.node_hours.RUNS", "SELECT 1 / 0 WHERE %(start)s < %(until)s")
+    assert (
+        "could not check the hours of nodes on 2026-10-05: a row makes it fail (division by zero)" in judge_node_hours()
+    )
 
 
 @pytest.mark.parametrize(

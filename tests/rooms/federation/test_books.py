@@ -1,13 +1,14 @@
 """The proof of the books: across all rooms, over any row, told to those who look after the installation."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
 
+from billing.models import Meter, NegativeNodeHour
 from federation.models import Attempt, BookProof, Job
 from federation.operations import prove_books, settle_attempts
 from foundation.clock import now
@@ -175,6 +176,18 @@ def test_what_is_wrong_is_in_the_figures_on_the_page_of_operators_and_in_the_com
         type(user).objects.filter(id=user.id).update(is_superuser=is_superuser)
         client.force_login(type(user).objects.get(id=user.id))
         assert ("The ledger check found" in client.get("/").content.decode()) is is_superuser
+
+
+def test_hours_in_which_jobs_paid_too_much_for_a_node_are_a_figure_and_no_finding(books, client):
+    cluster, meter = books["done"].cluster, Meter.objects.get(run_id=books["done"].id)
+    assert meter.node == "node-1"
+    NegativeNodeHour.objects.create(
+        organisation=cluster.owner, cluster=cluster, node=meter.node, hour=datetime(2026, 10, 5, tzinfo=UTC), currency="USD",
+        cost=1, charged=2, cause="overlap",
+    )  # fmt: skip
+    assert samples(client)["switchyard_negative_node_hours"] == 1
+    assert prove_books(full=True).found == 0
+    assert samples(client)["switchyard_negative_node_hours"] == 0
 
 
 def test_a_settlement_in_the_middle_of_the_proof_is_no_finding(books):
