@@ -201,11 +201,9 @@ def _uneven(clusters: list[UUID], day: date, nodes: list[str], uses: Collection[
 
 
 def days_to_judge(since: Place) -> list[date]:
-    """The days of segments that came after a place, those of hours that wait for a decision, and yesterday and today. From the
-    start: every day of the history.
-    """
+    """The days of segments that came after a place, those of hours that wait for a decision, and yesterday and today."""
     with connection.cursor() as cursor:
-        cursor.execute(DAYS, {"segment": since.segment, "is_all": since == Place()})
+        cursor.execute(DAYS, {"segment": since.segment})
         return [row[0] for row in cursor.fetchall()]
 
 
