@@ -14,7 +14,7 @@ from billing.api.period import period_of
 from billing.engine.focus import VERSIONS
 from billing.engine.focus_datasets import datasets_of, schema
 from billing.operations.exports import note_export
-from foundation.clock import now
+from foundation.clock import database_now
 from foundation.commands import GatewayCommand
 from foundation.files import write_pieces, write_whole
 from foundation.problems import Problem
@@ -35,7 +35,7 @@ class Command(GatewayCommand):
 
     def handle(self, *args: Any, month: str, into: Path, tenant: str, focus: Any, **options: Any) -> None:
         try:
-            start, until = period_of({"month": month}, now())
+            start, until = period_of({"month": month}, database_now())
             sums = []
             for dataset in datasets_of(focus):
                 name = file_name(dataset, focus, tenant, start.date())
