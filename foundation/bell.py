@@ -108,8 +108,9 @@ class Bell:
         """Claims the routines to ring now, in one transaction, so that no other bell rings them too."""
         at = monotonic()
         gathering = [schedule.name for schedule in self.schedules if self._gathered_at(schedule) > at]
+        was_announced = not self._heard.issubset(gathering)
         self._heard.intersection_update(gathering)
-        if not self._has_something(gathering):
+        if not was_announced and not self._has_something(gathering):
             return []
         with transaction.atomic(), connection.cursor() as cursor:
             states, now = _locked_states(cursor, [schedule.name for schedule in self.schedules])

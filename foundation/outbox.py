@@ -3,6 +3,12 @@
 from django.db import connection
 
 CHANNEL = "switchyard_outbox"
+ANNOUNCED = (
+    "announced AS (INSERT INTO foundation_outboxmessage (topic) SELECT unnest(%(topics)s::text[]) RETURNING topic)"
+)
+"""The part of a statement's WITH that writes the rows."""
+NOTIFY = f"SELECT pg_notify('{CHANNEL}', topic) FROM announced"
+"""The statement that follows."""
 
 
 def announce(*topics: str) -> None:
@@ -12,8 +18,4 @@ def announce(*topics: str) -> None:
     if not connection.in_atomic_block:
         raise RuntimeError("announce() belongs inside the transaction of the change it announces")
     with connection.cursor() as cursor:
-        cursor.execute(
-            "WITH written AS (INSERT INTO foundation_outboxmessage (topic) SELECT unnest(%s::text[]) RETURNING topic)"
-            " SELECT pg_notify(%s, topic) FROM written",
-            [list(topics), CHANNEL],
-        )
+        cursor.execute(f"WITH {ANNOUNCED} {NOTIFY}", {"topics": list(topics)})

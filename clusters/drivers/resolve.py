@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.conf import settings
+from django.db import connection as database
 
 from clusters.engine.connection import Connection
 from clusters.engine.egress import Server, judge, read_server
 from clusters.engine.sealing import CannotUnseal, KeyRing, Sealed, read_key_ring, unseal
-from clusters.models import Cluster
 from foundation.processes import demand
 
 from .address import ClusterAddress, Credential
@@ -25,6 +25,14 @@ RESOLVE_SECONDS = 3
 # The system's resolver cannot be interrupted: a slow lookup occupies its own thread, and its caller only until the
 # limit.
 _RESOLVERS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="resolver")
+
+
+_REGISTRATION = """
+SELECT cluster.name, cluster.server, cluster.ca_pem, credential.kind, credential.key_id, credential.sealed
+  FROM clusters_cluster AS cluster LEFT JOIN clusters_clustercredential AS credential ON credential.cluster_id = cluster.id
+ WHERE cluster.id = %s AND cluster.removed_at IS NULL
+"""
+"""In SQL, because every visit runs it."""
 
 
 class Registration(NamedTuple):
@@ -77,11 +85,9 @@ def address_for(cluster_id: UUID, name: str, connection: Connection) -> ClusterA
 
 def registration_of(cluster_id: UUID) -> Registration:
     """What is stored of a registered cluster's address and credential; Unreachable if it is not registered."""
-    row: tuple[Any, ...] | None = (
-        Cluster.objects.filter(id=cluster_id)
-        .values_list("name", "server", "ca_pem", "credential__kind", "credential__key_id", "credential__sealed")
-        .first()
-    )
+    with database.cursor() as cursor:
+        cursor.execute(_REGISTRATION, [cluster_id])
+        row: tuple[Any, ...] | None = cursor.fetchone()
     if row is None:
         raise Unreachable("the cluster is not registered")
     name, server, ca_pem, kind, key_id, sealed = row

@@ -23,7 +23,8 @@ class Job(models.Model):
     """A user's submission. `spec` is the validated normal form; `shape` groups jobs with equal requests."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")
+    # No index where another one begins with the column: each change of a row would write both.
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs", db_index=False)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
     name = models.CharField(max_length=63)
     spec = models.JSONField()
@@ -75,7 +76,6 @@ class Job(models.Model):
             ),
             models.Index(fields=["tenant"], condition=Q(state="suspended"), name="suspended_jobs_of_tenant"),
             models.Index(fields=["tenant", "-id"], name="jobs_of_tenant"),
-            models.Index(fields=["-id"], name="jobs_newest_first"),
         ]
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Attempt(models.Model):
     """One run of a job on one cluster. `claim_token` fences workers: a write names the token of its claim."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="attempts")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="attempts", db_index=False)
     number = models.PositiveIntegerField()
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="attempts")
     state = models.CharField(
@@ -207,7 +207,7 @@ class RemoteObject(models.Model):
     """
 
     id = models.BigAutoField(primary_key=True)
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="remote_objects")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="remote_objects", db_index=False)
     position = models.PositiveSmallIntegerField()
     name = models.CharField(max_length=63)
     flavor = models.CharField(max_length=120)
@@ -291,7 +291,7 @@ class JobEvent(models.Model):
     """One event of a job's timeline. Append-only."""
 
     id = models.BigAutoField(primary_key=True)
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events", db_index=False)
     attempt = models.ForeignKey(Attempt, null=True, on_delete=models.CASCADE, related_name="+")
     at = models.DateTimeField(db_default=Now())
     kind = models.CharField(max_length=40)

@@ -243,7 +243,7 @@ def _store(actor: Actor, items: Sequence[_Item]) -> None:
     with connection.cursor() as cursor:
         with cursor.copy(COPY_JOBS) as copy:
             for job, _ in stored:
-                copy.write_row(values_of(job))
+                copy.write_row(list(values_of(job).values()))
         with cursor.copy(COPY_EVENTS) as copy:
             for job, reviewed in stored:
                 copy.write_row((job.id, job.created_at, "submitted", message + reviewed.sentence))

@@ -30,6 +30,7 @@ from federation.operations.lowered_limits import take_back_surplus
 from federation.operations.preemption import end_claims, preempt
 from federation.operations.waiting_reasons import explain, tell_refused, tell_unaffordable
 from federation.queries.claimed_attempts import spec_hash_of
+from federation.queries.in_use import features_in_use
 from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.reservations import load_reservations
@@ -75,9 +76,12 @@ def run_scheduling_cycle() -> Round:
     """Considers the queue once, in the order of turns."""
     with figures.CYCLE_SECONDS.time():
         quotas.operations.keep_half_life(settings.FAIR_SHARE_HALF_LIFE_SECONDS)
-        end_claims()
-        take_back_surplus()
-        done = _run(load_snapshot(database_now(), QUEUE_DEPTH))
+        in_use = features_in_use()
+        if in_use.claims:
+            end_claims()
+        if in_use.lowered_limits:
+            take_back_surplus()
+        done = _run(load_snapshot(database_now(), QUEUE_DEPTH, in_use))
     figures.DECISIONS.labels("placed").inc(done.placed)
     figures.DECISIONS.labels("waiting").inc(done.waiting)
     return done
@@ -137,7 +141,9 @@ class _Lookup:
         """The placements that respect the current reservations and maintenance windows: some may have been made or ended
         while the engine decided.
         """
-        reservations, windows = load_reservations(self.snapshot.now), load_windows(self.snapshot.now)
+        in_use = features_in_use()
+        reservations = load_reservations(self.snapshot.now) if in_use.reservations else ()
+        windows = load_windows(self.snapshot.now) if in_use.windows else ()
         if (reservations, windows) == (self.snapshot.reservations, self.snapshot.windows):
             return placements
         now = replace(self.snapshot, reservations=reservations, windows=windows)

@@ -24,15 +24,14 @@ from federation.queries.reservations import with_reservation
 from federation.queries.submissions import Submission, read_submission
 from foundation import clock
 from foundation.ids import new_id
-from foundation.outbox import announce
-from foundation.pipelines import one_round_trip
+from foundation.outbox import ANNOUNCED, NOTIFY
 from foundation.problems import PermissionDenied
 from foundation.rows import columns_of
 from placement.values.model import JobRequest
 from placement.values.reason_codes import ReasonCode
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
-from tenancy.operations import Answer, answer_once, given_answer, record_audit
+from tenancy.operations import ADD_ENTRY, Answer, answer_once, entry_values, given_answer
 from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
@@ -45,10 +44,14 @@ JOB_COLUMNS = columns_of(Job)
 INSERT_JOB = f"""
     WITH job AS (
         INSERT INTO federation_job ({", ".join(JOB_COLUMNS)})
-        VALUES ({", ".join(["%s"] * len(JOB_COLUMNS))}) RETURNING id
-    )
-    INSERT INTO federation_jobevent (job_id, at, kind, message) SELECT id, %s, 'submitted', %s FROM job
+        VALUES ({", ".join(f"%({column})s" for column in JOB_COLUMNS)}) RETURNING id, created_at
+    ), event AS (
+        INSERT INTO federation_jobevent (job_id, at, kind, message)
+        SELECT id, created_at, 'submitted', %(message)s FROM job
+    ), audited AS ({ADD_ENTRY}), {ANNOUNCED}
+    {NOTIFY}
 """
+"""One statement, because it is the most frequent change: the job, its first event, the audit entry and the wake-up."""
 
 
 def submit_job(
@@ -84,11 +87,7 @@ def submit_job(
 
     def produce() -> tuple[int, dict[str, Any]]:
         job, final = draft or drafted()
-        with one_round_trip():
-            _insert(job, f"Submitted by {actor.name}.{final.sentence}")
-            announce("cycle")
-            detail = {"name": job.name, **final.detail}
-            record_audit(actor, "job.submit", object_kind="job", object_id=job.id, tenant_id=tenant.id, detail=detail)
+        _insert(actor, job, final)
         return 201, show(job)
 
     with while_classes_exist(), within_submission_limits():
@@ -136,13 +135,19 @@ def new_job(submitter: User, tenant: Tenant, spec: JobSpec, chosen: ClassHere, a
     )
 
 
-def values_of(job: Job) -> list[Any]:
-    """A new job's values in the order of JOB_COLUMNS."""
-    values = (getattr(job, column) for column in JOB_COLUMNS)
-    return [msgspec.json.encode(value).decode() if isinstance(value, dict) else value for value in values]
+def values_of(job: Job) -> dict[str, Any]:
+    """A new job's values by column, in the order of JOB_COLUMNS."""
+    values = ((column, getattr(job, column)) for column in JOB_COLUMNS)
+    return {name: msgspec.json.encode(value).decode() if isinstance(value, dict) else value for name, value in values}
 
 
-def _insert(job: Job, message: str) -> None:
-    """One round trip for the job and its first event."""
+def _insert(actor: Actor, job: Job, final: Reviewed) -> None:
+    detail = {"name": job.name, **final.detail}
+    given = {
+        **values_of(job),
+        **entry_values(actor, "job.submit", "job", job.id, job.tenant_id, detail),
+        "message": f"Submitted by {actor.name}.{final.sentence}",
+        "topics": ["cycle"],
+    }
     with connection.cursor() as cursor:
-        cursor.execute(INSERT_JOB, [*values_of(job), job.created_at, message])
+        cursor.execute(INSERT_JOB, given)

@@ -15,6 +15,7 @@ from django.db.models import F
 
 from federation.models import LIVE_ATTEMPT_STATES, PriorityClass
 from federation.queries.attested import LACKS_MANY
+from federation.queries.in_use import ALL, InUse
 from federation.queries.releases import nodes_of
 from placement.preemption.loans import reclaiming_tenants
 from placement.values.model import Snapshot
@@ -129,14 +130,14 @@ class _Row(NamedTuple):
     seen: Sequence[str] | None
 
 
-def with_preemption(snapshot: Snapshot) -> Snapshot:
+def with_preemption(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
     """The snapshot with its claims, and with what may be stopped if some queued job may replace running ones, or if its
     tenant reclaims quota.
     """
-    snapshot = replace(snapshot, claims=load_claims(snapshot.now))
+    snapshot = replace(snapshot, claims=load_claims(snapshot.now)) if in_use.claims else snapshot
     if not settings.PREEMPTION_MOST_VICTIMS:
         return snapshot
-    preemptors = _preemptors({job.id for job in snapshot.queue})
+    preemptors = _preemptors({job.id for job in snapshot.queue}) if in_use.preempting_classes else ()
     reclaiming = {organisation_of(path) for path in reclaiming_tenants(snapshot.limits)} & _borrowing(snapshot)
     by_id = {job.id: job for job in snapshot.queue} if preemptors else {}
     waiting = {organisation_of(job.tenant_path) for job in snapshot.queue} if reclaiming else set()

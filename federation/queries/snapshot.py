@@ -27,6 +27,7 @@ from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.images import known_images, pull_seconds
+from federation.queries.in_use import ALL, InUse
 from federation.queries.offered import cluster_of, foreign_use, node_of, offered
 from federation.queries.policies import load_policies
 from federation.queries.preemption import with_preemption
@@ -59,28 +60,38 @@ Use = Mapping[str, NodeResources]
 """By node name."""
 
 
-def load_snapshot(now: datetime, depth: int) -> Snapshot:
-    """The input of a cycle at `now`, with the first `depth` jobs of the queue."""
+def load_snapshot(now: datetime, depth: int, features: InUse | None = None) -> Snapshot:
+    """The input of a cycle at `now`, with the first `depth` jobs of the queue.
+
+    With `features`, only what the decisions depend on: those that are not in use cost no query, nor do the shares of tenants
+    if all jobs are of one. Without it, everything.
+    """
+    in_use = features or ALL
     queue = load_queue(now, depth)
     if not queue:
         return Snapshot(now, (), ())
     snapshot = Snapshot(
         now=now,
-        clusters=load_fleet(now),
+        clusters=load_fleet(now, in_use),
         queue=queue,
-        limits=load_limits(),
-        user_limits=load_user_limits(),
-        budgets=load_budgets(now, queue),
-        policies=load_policies(),
+        limits=load_limits() if in_use.limits else (),
+        user_limits=load_user_limits() if in_use.user_limits else (),
+        budgets=load_budgets(now, queue) if in_use.budgets else (),
+        policies=load_policies() if in_use.policies else (),
         egress=billing.queries.egress_rates(now) if any(request.data for request in queue) else (),
-        reservations=load_reservations(now),
-        windows=load_windows(now),
-        fair_share=load_fair_share(),
+        reservations=load_reservations(now) if in_use.reservations else (),
+        windows=load_windows(now) if in_use.windows else (),
+        fair_share=load_fair_share() if features is None or _is_shared(queue) else None,
         images=(images := known_images(queue)),
         pull_seconds=pull_seconds() if images else {},
     )
-    snapshot = with_preemption(snapshot)
+    snapshot = with_preemption(snapshot, in_use)
     return with_times(snapshot) if _needs_times(snapshot) else snapshot
+
+
+def _is_shared(queue: Sequence[JobRequest]) -> bool:
+    """Whether the order of turns depends on shares: the jobs of one tenant go in the order of the queue."""
+    return len({request.tenant_path for request in queue}) > 1
 
 
 def _needs_times(snapshot: Snapshot) -> bool:
@@ -161,9 +172,10 @@ class _ClusterState(NamedTuple):
         return self.view.id
 
 
-def load_fleet(now: datetime) -> tuple[FleetCluster, ...]:
+def load_fleet(now: datetime, in_use: InUse = ALL) -> tuple[FleetCluster, ...]:
     """Every registered cluster with its free capacity."""
-    book, announced = billing.queries.price_book(now), billing.queries.announced_prices(now)
+    book = billing.queries.price_book(now)
+    announced = billing.queries.announced_prices(now) if in_use.announced_prices else {}
     taken = _taken()
     fresh = clusters.queries.fleet_freshness(now)
     states = [

@@ -56,7 +56,12 @@ def end_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
 
 def keep_half_life(seconds: int) -> None:
     """Counts past use with this half-life. If it differs from before, all past use is counted again from the holds."""
-    if not PastHalfLife.objects.filter(id=1, half_life_seconds=seconds).exists():
+    with connection.cursor() as cursor:  # in SQL, because each cycle runs it
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM quotas_pasthalflife WHERE id = 1 AND half_life_seconds = %s)", [seconds]
+        )
+        (is_kept,) = cursor.fetchone()
+    if not is_kept:
         PastHalfLife.objects.bulk_create(
             [PastHalfLife(id=1, half_life_seconds=seconds)],
             update_conflicts=True,
@@ -71,11 +76,11 @@ def _refused_before_counting(
     """Refusals that need no limit: a holder that already has a hold, and a tenant that is no longer at the requested
     path.
     """
-    known = set(
-        Hold.objects.filter(holder_id__any_of=[request.holder_id for request in requests]).values_list(
-            "holder_id", flat=True
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT holder_id FROM quotas_hold WHERE holder_id = ANY(%s)", [[request.holder_id for request in requests]]
         )
-    )
+        known = {holder_id for (holder_id,) in cursor.fetchall()}
     refused: dict[UUID, HoldRefusal | None] = {}
     for request in requests:
         if request.holder_id in known:

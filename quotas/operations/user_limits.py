@@ -26,9 +26,12 @@ def lock_users_of(requests: Sequence[HoldRequest], tenant_paths: Collection[str]
     """The limits on users of these tenants, with what the users of the requests hold. Those counts that the requests may
     change are locked until commit. Without such limits it locks nothing.
     """
-    limits = list(UserLimit.objects.filter(tenant__path__any_of=sorted(tenant_paths)).select_related("tenant"))
-    if not limits:
+    with connection.cursor() as cursor:  # in SQL, because each batch of holds runs it
+        cursor.execute("SELECT EXISTS (SELECT FROM quotas_userlimit)")
+        (are_any,) = cursor.fetchone()
+    if not are_any:
         return []
+    limits = list(UserLimit.objects.filter(tenant__path__any_of=sorted(tenant_paths)).select_related("tenant"))
     by_path: dict[str, list[UserLimit]] = defaultdict(list)
     for limit in limits:
         by_path[limit.tenant.path].append(limit)

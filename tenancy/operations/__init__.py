@@ -8,6 +8,8 @@ from .access import is_superuser_still as is_superuser_still
 from .aging import forget_what_is_over as forget_what_is_over
 from .anchoring import accept_audit as accept_audit
 from .anchoring import anchor_audit as anchor_audit
+from .audit import ADD_ENTRY as ADD_ENTRY
+from .audit import entry_values as entry_values
 from .audit import record_audit as record_audit
 from .bindings import Until as Until
 from .bindings import bind_role as bind_role

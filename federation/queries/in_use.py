@@ -1,0 +1,49 @@
+"""Which optional features an installation uses: one query, after which a cycle asks nothing about the others."""
+
+from typing import NamedTuple
+
+from django.db import connection
+
+_QUERY = """
+SELECT EXISTS (SELECT FROM federation_preemption WHERE ended_at IS NULL),
+       EXISTS (SELECT FROM federation_priorityclass WHERE preempts = 'lower'),
+       EXISTS (SELECT FROM federation_placementpolicy),
+       EXISTS (SELECT FROM federation_reservation WHERE until_at > now()),
+       EXISTS (SELECT FROM clusters_maintenancewindow WHERE cancelled_at IS NULL AND ends_at > now()),
+       EXISTS (SELECT FROM quotas_quotalimit WHERE removed_at IS NULL),
+       EXISTS (SELECT FROM quotas_quotalimit WHERE removed_at IS NULL AND reclaim_at IS NOT NULL),
+       EXISTS (SELECT FROM quotas_userlimit),
+       EXISTS (SELECT FROM billing_budget WHERE removed_at IS NULL),
+       EXISTS (SELECT FROM billing_price WHERE lower(valid) > now())
+"""
+
+
+class InUse(NamedTuple):
+    """Whether there are rows of each kind. A row that another transaction adds afterwards counts from the next cycle on;
+    what a cycle applies, the database checks again.
+    """
+
+    claims: bool = True
+    """Preemptions that have not ended."""
+    preempting_classes: bool = True
+    policies: bool = True
+    reservations: bool = True
+    """That have not ended, as for windows."""
+    windows: bool = True
+    limits: bool = True
+    lowered_limits: bool = True
+    """Limits that take back what is held beyond them, now or later."""
+    user_limits: bool = True
+    budgets: bool = True
+    announced_prices: bool = True
+
+
+ALL = InUse()
+"""For callers that query each feature."""
+
+
+def features_in_use() -> InUse:
+    """The features in use now."""
+    with connection.cursor() as cursor:
+        cursor.execute(_QUERY)
+        return InUse._make(cursor.fetchone())
