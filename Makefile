@@ -27,11 +27,14 @@ demo: setup ## Like serve, with a simulated fleet of 40 clusters and three month
 
 # Folders are run again and again while one works: without what takes seconds. A file, or -m, says exactly what to run.
 QUICK = $(if $(or $(findstring .py,$(ARGS)),$(filter -m%,$(ARGS))),,-m "not law and not oracle")
+# And by two processes, unless the options need one.
+WORKERS ?= 2
+SPREAD = $(if $(or $(findstring .py,$(ARGS)),$(filter -n% -s --pdb --cpu%,$(ARGS))),,-n $(WORKERS) --dist loadfile)
 test: setup ## Everything that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments, without laws and oracles; CPU=1 names the costliest files
 ifeq ($(strip $(ARGS)),)
 	@$(TIED) $(BIN)/python -m devtools.parts $(if $(CPU),--cpu)
 else
-	@$(TIED) $(BIN)/python -m pytest $(QUICK) $(ARGS)
+	@$(TIED) $(BIN)/python -m pytest $(QUICK) $(SPREAD) $(ARGS)
 endif
 
 # Laws of the engines, of the ledger and of quotas, with three times the examples of `make test`.

@@ -35,6 +35,12 @@ def published_rules() -> list[dict[str, Any]]:
             "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
             "verbs": ["create"],
         },
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]},
+        {
+            "apiGroups": ["certificates.k8s.io"],
+            "resources": ["clustertrustbundles"],
+            "verbs": ["get", "list", "watch"],
+        },
     ]
 
 

@@ -203,6 +203,14 @@ def test_a_reserved_node_without_room_is_not_the_reason():
     assert wait.per_cluster[0].code == "kept_for_reservation"
 
 
+def test_a_reservation_is_no_reason_for_a_job_that_its_nodes_could_not_run_either():
+    """Though another job with the same devices would have room there."""
+    small, large = runs(1), job(pods(1, 8, cpu=200_000), deadline_seconds=60)
+    waits = decided(fleet(8), [small, large], reservation(1, "n0")).waits
+    reasons = [reason.code for wait in waits for reason in wait.per_cluster]
+    assert reasons == ["kept_for_reservation", "not_enough_free"]
+
+
 def test_quota_holds_inside_a_reservation():
     queue = [runs(1, 4, reservation=R1) for _ in range(2)]
     limited = snapshot(fleet(8), queue, [limit("acme", "gpu", 4000)], reservations=[reservation(1, "n0")])

@@ -165,6 +165,7 @@ def test_a_memory_that_no_device_has_is_the_models_usual(memory):
     assert device_of("gpu.nvidia.com", seen(H100, memory)).memory_mib == 81920
 
 
+@pytest.mark.law
 @given(
     st.sampled_from(sorted(DRIVERS)),
     st.dictionaries(

@@ -192,6 +192,9 @@ def test_a_class_that_is_not_there_is_said_until_it_is():
     assert made.dirty
     [device] = made.snapshot().claimable.by_node["n1"]
     assert device.unplaceable == "its cluster has no DeviceClass gpu.nvidia.com"
+    made.see_classes(CLASSES)
+    [device] = made.snapshot().claimable.by_node["n1"]
+    assert device.unplaceable == ""
 
 
 @pytest.mark.parametrize(("arrangement", "hosts"), [("4x4", 4), ("2x4", 2), ("2x2", 1)])

@@ -256,6 +256,21 @@ def test_two_quotas_together_borrow_and_lend_what_both_may():
     assert Amounts(8, borrow=2).plus(Amounts(4)) == Amounts(12)
 
 
+def test_fields_of_the_version_before_name_the_same_parents():
+    """There a queue names its `cohort`, and a cohort its `parent`."""
+
+    def tenants(version, cohort, parent):
+        objects = [
+            manifest("Cohort", "lab", version, resourceGroups=quota(8)),
+            manifest("Cohort", "vision", version, **{parent: "lab"}),
+            manifest("ClusterQueue", "team", version, **{cohort: "vision"}),
+        ]
+        return {key.tenant for key in read_tree(imported(*objects).text).items if key.kind is Kind.TENANT}
+
+    assert tenants("v1beta1", "cohort", "parent") == tenants("v1beta2", "cohortName", "parentName")
+    assert "lab/vision/team" in tenants("v1beta1", "cohort", "parent")
+
+
 def test_a_local_queue_is_a_project_with_its_own_weight_and_stop():
     queue = manifest("ClusterQueue", "team", cohortName="lab")
     local = [

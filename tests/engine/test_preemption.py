@@ -125,6 +125,8 @@ def test_a_hold_counts_as_freed_and_a_limit_that_is_still_exceeded_frees_nothing
     waiting = job(pods(1, 8), **URGENT)
     tight = limit("acme", "gpu", 8000, 8000)
     assert victims(planned(world(empty, [elsewhere], waiting, [tight]))) == {1}
+    short = limit("acme", "gpu", 8000, 8001)
+    assert planned(world(empty, [elsewhere], waiting, [short])).decision is None
     reduced = world(empty, [elsewhere], waiting, [tight], overdrawn={tight.id: 8000})
     assert planned(reduced).decision is None
     other_team = limit("acme/ml", "gpu", 0, 0)

@@ -60,6 +60,7 @@ def test_a_refusal_names_what_may_be_used_and_hides_what_reaches_no_user_of_the_
 
 def test_the_nearest_policys_default_goes_before_that_of_the_installation_and_is_checked_too():
     assert here().default_name == "normal"
+    assert ClassesHere("acme", (MANAGERS, HERE)).default_name == ""
     chosen = here("submitter", inherited="urgent")
     assert chosen.default_name == "urgent"
     assert chosen.fault("urgent")[0] == "not_allowed"

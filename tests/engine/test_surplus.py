@@ -107,6 +107,7 @@ def test_jobs_that_were_stopped_three_times_run_to_their_end_and_the_rest_goes_a
     tired, other = run(1, 6, times_preempted=3), run(2, 2)
     assert stopped(beyond([tired], {"acme/a": 0})) is None
     assert stopped(beyond([tired, other], {"acme/a": 0})) == {2}
+    assert stopped(beyond([tired, other], {"acme/a": 4})) == {2}  # the other alone would suffice, and may not go
 
 
 def test_what_a_guarantee_keeps_is_not_taken():

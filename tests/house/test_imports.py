@@ -1,25 +1,23 @@
 """The storeys and layers of the house, held by import-linter; planted faults show that it looks."""
 
 import shutil
-import subprocess
-import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
+from .linting import linter
 from .source import PRODUCT, ROOT
-
-
-def lint(house: Path) -> tuple[int, str]:
-    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    done = subprocess.run(command, cwd=house, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode, done.stdout + done.stderr
 
 
 def contracts() -> list[dict[str, str]]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     return settings["tool"]["importlinter"]["contracts"]
+
+
+@pytest.fixture(scope="module")
+def lint():
+    with linter() as run:
+        yield run
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +29,7 @@ def house(tmp_path_factory):
     return copy
 
 
-def test_every_import_goes_down(house):
+def test_every_import_goes_down(lint, house):
     code, said = lint(house)
     assert code == 0, said
 
@@ -63,7 +61,7 @@ def test_every_import_goes_down(house):
         ("placement/fleet/pools.py", "import placement.fleet.fleet", "No cycles"),
     ],
 )
-def test_a_planted_fault_is_caught(house, where, text, contract):
+def test_a_planted_fault_is_caught(lint, house, where, text, contract):
     path = house / where
     before = path.read_text() if path.exists() else None
     path.write_text(f"{before or ''}\n{text}\n")
