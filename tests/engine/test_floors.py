@@ -11,6 +11,7 @@ from placement.answers.quotes import quote
 from placement.cycle.cycle import decide
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.fleet_state import FleetState
+from placement.fleet.pools import CPU, UNITS
 from placement.ranking import contest, landing
 from placement.ranking.candidates import ask_of
 from placement.ranking.floors import UNBOUNDED, Floors
@@ -119,13 +120,18 @@ def test_over_a_busy_fleet_it_decides_alike_too(seed):
     assert decisions == decided_eagerly(asked)
 
 
+def stranded_in(meter, pool, number):
+    """By the published measure, on all nodes of a pool whose devices are shared."""
+    return meter.stranded(number, pool.free[UNITS], pool.devices, pool.free[CPU]).sum()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_landing_strands_less_than_its_bounds_and_one_on_one_node_strands_just_that(seed):
     chance = random.Random(seed)
     state = FleetState(FleetIndex().fleet(busy_fleet(chance, 4)))
     queue = [some_job(chance) for _ in range(40)]
     floors = Floors(NodeTable(state), Fragmentation(state.fleet, typical_of(queue)))
-    exact = 0
+    exact = shared = 0
     for one in queue:
         ask = ask_of(state.fleet, one.pod_sets, one.topology, state.bounds)
         everything = np.arange(len(ask.pools))
@@ -140,10 +146,20 @@ def test_no_landing_strands_less_than_its_bounds_and_one_on_one_node_strands_jus
             if close != UNBOUNDED and len(site.pods) == 1:
                 exact += 1
                 assert found == pytest.approx(close, abs=1e-6)
-        landed = next((n for n, site in enumerate(landings.sites) if site is not None), None)
-        if landed is not None:
-            state.take(int(ask.lead[landed]), ask.needs(landed)[0], landings.sites[landed])
+        possible = [candidate for candidate, site in enumerate(landings.sites) if site is not None]
+        if not possible:
+            continue
+        landed = chance.choice(possible)
+        number = int(ask.lead[landed])
+        is_shared = state.pool(number).devices is not None
+        before = stranded_in(floors.meter, state.pool(number), number) if is_shared else 0
+        state.take(number, ask.needs(landed)[0], landings.sites[landed])
+        if is_shared:
+            shared += 1
+            after = stranded_in(floors.meter, state.pool(number), number)
+            assert landings.stranding[landed] == pytest.approx(after - before, abs=1e-6)
     assert exact > 20
+    assert shared or seed == 0  # there all land on whole devices
 
 
 @pytest.mark.parametrize("wanted", [pods(1, 1), pods(3, 2), pods(4, 8), pods(1, 0)])

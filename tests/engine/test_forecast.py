@@ -197,6 +197,11 @@ def test_a_method_looks_only_at_days_before_the_one_it_forecasts_from(history, a
         assert abs(before.error - after.error) <= moved + 1e-6 * (1 + before.error)
 
 
+def test_shares_are_in_proportion_to_their_weights():
+    assert divided(Decimal(9), [Decimal(weight) for weight in (1, 0, 2, 6)]) == [1, 0, 2, 6]
+    assert divided(Decimal(9), [ZERO] * 3) == [3, 3, 3]
+
+
 @pytest.mark.law
 @given(uses, st.lists(uses, max_size=6))
 @examples(150)

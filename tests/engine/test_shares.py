@@ -4,6 +4,8 @@ import pytest
 
 from placement.answers.shares import share_lines
 from placement.values.shares import FairShare, TenantShare
+from simulator.shares import FairShareRule, PastUses
+from simulator.values import TraceJob
 
 from .fleets import uniform
 
@@ -40,3 +42,10 @@ def test_equal_shares_have_the_same_turn_and_own_jobs_take_turns_with_the_tenant
 def test_parts_are_of_the_fleet_and_only_the_share_is_by_weight():
     found = lines([tenant("a", 2.0, gpus=2, used=1.0)], {}, "a")["a"]
     assert (found.weight, found.held, found.used, found.share) == (2.0, 2 / 8, 1 / 8, pytest.approx(3 / 8 / 2))
+
+
+def test_in_a_replay_use_grows_from_nothing_by_half_of_what_is_missing_in_each_half_life_and_falls_likewise():
+    past, two = PastUses(FairShareRule(half_life_seconds=100.0)), TraceJob("j", 0.0, 200.0, 1, 2, tenant="a")
+    turns = ((100.0, [two]), (200.0, [two]), (300.0, []), (400.0, []))
+    seen = [past.shares(running, now).tenants[0].used.get("gpu", 0) for now, running in turns]
+    assert seen == [0, 1000, 1500, 750]
