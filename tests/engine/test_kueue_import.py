@@ -197,7 +197,7 @@ def test_everything_else_becomes_an_equal_or_a_warning():
     [
         ([manifest("Cohort", "a", parentName="b"), manifest("Cohort", "b", parentName="a")], "not_allowed", "circle of parents"),
         ([manifest("ClusterQueue", "a"), manifest("ClusterQueue", "a")], "bad_manifest", "all.yaml, line 10, column 3"),
-        ([manifest("ClusterQueue", "../a")], "bad_manifest", "must have a name"),
+        ([manifest("ClusterQueue", "../a")], "bad_manifest", "all.yaml, line 3, column 1: metadata must have a name"),
         ([manifest("ClusterQueue", "a", resourceGroups=quota("many"))], "bad_manifest", "is not an amount"),
         ([manifest("ClusterQueue", "a", resourceGroups={})], "bad_manifest", "must be a list"),
         ([], "required", "no ClusterQueue"),

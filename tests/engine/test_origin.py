@@ -197,6 +197,8 @@ def test_what_others_may_take_back_is_what_is_held_above_nominal():
         limit("acme", "gpu", 16 * GPU, 12 * GPU, nominal=16 * GPU, number=901),
         limit("acme/a", "gpu", 16 * GPU, 0, nominal=8 * GPU, reclaims=True, number=902),
         limit("acme/b", "gpu", 16 * GPU, 12 * GPU, nominal=8 * GPU, number=903),
+        limit("acme/c", "gpu", 16 * GPU, 0, nominal=8 * GPU, number=904),  # takes nothing back
+        limit("acme/d", "gpu", 16 * GPU, 0, nominal=0, reclaims=True, number=905),  # lends nothing
     ]
     fleet = [uniform(1, 1)]
     [each] = capacity(job(pods(1, 1), tenant="acme/b"), snapshot(fleet, [], limits)).clusters[0].flavors

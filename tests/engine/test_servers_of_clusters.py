@@ -171,6 +171,12 @@ def test_a_kubeconfig_is_refused_by_the_path_of_what_is_wrong(text, field, code)
     assert refused(read_kubeconfig, text) == (f"kubeconfig{field}", code)
 
 
+def test_a_text_that_is_no_yaml_is_refused_with_the_line_where_its_grammar_ends():
+    with pytest.raises(Invalid) as caught:
+        read_kubeconfig("a: 1\nb: [\n")
+    assert caught.value.errors[0].detail == "this is not plain YAML at line 3"
+
+
 @pytest.mark.parametrize(
     "text",
     ["#" * (256 * 1024), "other: " + "[" * 7 + "]" * 7, "other: [" + "1," * 4996 + "]", "--- {other: 1}\n"],
