@@ -145,11 +145,13 @@ def test_the_worst_case_is_at_the_highest_announced_price_until_the_deadline():
     assert (found.money_an_hour, found.gpus, found.seconds, found.currency) == (18, 2, 7200, "USD")
 
 
-def test_slices_count_as_their_part_of_a_gpu_and_unpriced_pods_as_no_money():
+def test_slices_count_as_their_part_of_a_gpu_pods_without_one_as_none_and_unpriced_pods_as_no_money():
     sliced = flavor(sharing="mig:1g.10gb", price=None)
     found = commitment_of(job(pods(7, 1, mig="1g.10gb")), [sliced], NOW)
     assert (found.money_an_hour, found.currency, found.seconds) == (0, "", 86_400)
     assert found.gpus == 1
+    bare = commitment_of(job(pods(2, 1, name="a"), pods(5, 0, name="b")), [flavor(), flavor(None)], NOW)
+    assert bare.gpus == 2
     half_priced = commitment_of(
         job(pods(1, 1, name="a"), pods(1, 1, name="b")), [flavor(price=3), flavor(price=None)], NOW
     )

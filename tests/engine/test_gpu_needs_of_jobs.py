@@ -100,6 +100,18 @@ def test_a_reason_names_nodes_that_are_not_good_enough_beside_those_that_are_ful
     assert message.endswith("; nodes that cannot be used: 1 because driver 535.54.3 is older than 550")
 
 
+def test_the_cores_that_a_reason_counts_are_those_beside_gpus_that_are_good_enough():
+    nodes = [
+        with_others(node("n1", H, free_cpu_millicores=2000), NEW),
+        with_others(node("n2", H, free_cpu_millicores=7000), OLD),
+        node("n3", H, free_cpu_millicores=6000),
+    ]
+    asked = replace(asking(needs=GpuNeeds(driver=(550,)), gpus=1), cpu_millicores=8000)
+    code, message = why(outcome(job(asked), clusters=[cluster(1, nodes, [H])]))
+    assert (code, message.partition(" and ")[0]) == ("not_enough_free", "needs 8 cores")
+    assert "at most 2 cores and" in message
+
+
 def test_needs_are_recorded_with_a_snapshot():
     asked = snapshot(
         [cluster(1, [with_others(node("n1", H), NEW, rdma=2)], [H])],

@@ -5,6 +5,7 @@ from datetime import timedelta
 from ipaddress import ip_network
 from uuid import UUID
 
+import numpy as np
 import pytest
 
 from clusters.engine.addresses import LINK_LOCAL, NEVER_REACHED, NOT_PUBLIC, translated
@@ -12,6 +13,7 @@ from clusters.engine.clocks import JUST_NOW, Reading
 from federation.engine.intake.init_and_sidecars import containers_of, with_secrets
 from federation.engine.intake.priority_classes import ClassesHere, ClassHere
 from placement.answers.quotes import capacity
+from placement.fleet.siting import in_fewest
 from placement.fleet.totals import Capacities, totals_of
 from placement.ranking.reason_words import kind_of
 from placement.values.preemption import RoomClaim
@@ -55,6 +57,11 @@ def test_a_class_replaces_only_runs_of_lower_priority_and_only_if_it_may():
     assert [here.replaces(value) for value in (99, 100, 101)] == [True, False, False]
     assert not ClassesHere("acme", (high, low)).replaces(0)
     assert here.named("c10") is low
+
+
+def test_pods_fill_the_roomiest_places_and_the_rest_goes_where_it_fits_most_tightly():
+    for count, placed in ((2, [(2, 2)]), (3, [(1, 3)]), (8, [(0, 8)]), (10, [(0, 8), (2, 2)]), (11, [(0, 8), (1, 3)])):
+        assert in_fewest(np.array([8, 3, 2]), count) == placed
 
 
 def test_pods_without_a_gpu_ask_for_a_node():

@@ -38,6 +38,11 @@ def of_limit(**fields):
     return items_of(team(limits=[{"resource": "gpu", "nominal": 8, **fields}]), Kind.LIMIT)
 
 
+def test_an_amount_is_written_with_forty_characters_at_most():
+    assert of_limit(nominal="8".zfill(40)) == of_limit()
+    assert fault_of("limits", [{"resource": "gpu", "nominal": "8".zfill(41)}]) == [("limits[0].nominal", "too_long")]
+
+
 def test_a_limit_neither_borrows_nor_restricts_lending_unless_it_says_so():
     usual = {
         "resource": "gpu",
