@@ -142,6 +142,7 @@ NAMED = "clusters: [{name: c, cluster: {}}]\nusers: [{name: u, user: {}}]\nconte
     [
         ("#" * (256 * 1024 + 1), "", "too_long"),
         ("a: [", "", "bad_yaml"),
+        ("a: \x07", "", "bad_yaml"),
         ("a: &x 1", "", "yaml_alias"),
         ("a: !x 1", "", "yaml_tag"),
         ("--- {}\n--- {}", "", "too_deep_or_large"),
