@@ -84,6 +84,13 @@ def test_nothing_is_told_without_knowledge_or_of_what_quota_stops():
     assert not expected_starts(done, held, decisions.waits)
 
 
+def test_a_pod_that_ends_makes_room_for_one_pod():
+    clusters = [cluster(1, [node("n0", OF, 8, 0, free_pods=0)], [OF])]
+    pair = job(pods(2, 1))
+    ends = (release(10, units=4, n0=1), release(20, units=4, n0=1))
+    assert minutes(told(clusters, [pair], *ends)[pair.id]) == 20
+
+
 def test_room_on_nodes_that_are_gone_closed_or_elsewhere_never_comes():
     nodes = [node("n0", OF, 8, 0, is_usable=False), node("n1", OF, 8, 0)]
     waiting = job(pods(1, 8))

@@ -133,6 +133,8 @@ def test_what_is_not_said_has_its_default():
         {"pod": {"command": ["é" * 100] * 9}},
         {"pod": {"args": [""] * 90}},
         {"pod": {"env": {f"K{n}": "\x01" * 100 for n in range(9)}}},
+        {"pod": {"init": [{"image": "get:1", "args": ["é" * 200]}]}},
+        {"pod": {"sidecars": [{"name": "logs", "image": "ship:2", "cpu": "1", "memory": "1Gi", "args": ["é" * 200]}]}},
         {"pod": {"ports": [{"name": f"port-{n}-abcdefg", "number": 3000 + n} for n in range(8)]}},
         {"pod": {"scratch": {"path": "/s" + "c" * 200, "size": "1Gi"}}},
         {"pod": {"mounts": [{"storage": f"s{n}", "path": f"/p{n}", "sub_path": "a" * 90} for n in range(4)]}},
