@@ -44,7 +44,8 @@ def main() -> None:
         if not child:
             _become_linter(Path(line.rstrip("\n")))
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
 
 
 def _become_linter(house: Path) -> None:
