@@ -51,6 +51,12 @@ def keep_tenants_in_place(paths: Collection[str]) -> dict[UUID, str]:
         return dict(cursor.fetchall())
 
 
+def lock_to_remove(tenant_id: UUID) -> None:
+    """Waits for transactions that refer to the tenant or keep it in place; until commit, no other one can refer to it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT FROM tenancy_tenant WHERE id = %s FOR UPDATE", [tenant_id])
+
+
 def hold_tree() -> None:
     """Makes this transaction the only one that moves, renames or deletes tenants, until it ends."""
     with connection.cursor() as cursor:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from federation.queries.submissions import field_errors, read_submission
 from foundation import clock
 from foundation.outbox import announce
 from foundation.problems import Invalid, Problem
+from foundation.transactions import retried
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
 from tenancy.operations import Answer, Slot, answer_once, claim_keys, given_answer, kept_answers, record_audit
@@ -28,6 +29,7 @@ from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
 from .priority_classes import while_classes_exist
+from .reviews import check_reviewed, keep_reviewed, while_tenants_exist
 from .submission import JOB_COLUMNS, ROUTE, new_job, request_for, submitter_of, values_of
 from .submission_limits import within_submission_limits
 
@@ -82,6 +84,7 @@ def submit_jobs(
     An item is `{"index", "status", "job"}` with the new job as rendered by `show`, or `{"index", "status", "problem"}`
     with the refusal as rendered by `tell`. An item may have its own `idempotency_key`. Raises Invalid for the list
     itself, and what `within_submission_limits` raises: then no item is stored. Policy hooks are called before the transaction, and never for an item whose key has an answer.
+    Tenants, permissions and rules that they took for granted are then read again in it.
     """
     faults = Faults()
     top = Fields(body, "", faults, frozenset(["tenant", "jobs"]))
@@ -102,14 +105,19 @@ def submit_jobs(
 
     def produce() -> tuple[int, dict[str, Any]]:
         batch = reviewed[0] if reviewed else _Batch(actor, default_tenant)
-        items = reviewed[1] if reviewed else batch.read_all(values)
+        if reviewed:
+            items = [replace(item) for item in reviewed[1]]  # the transaction may be retried
+            batch.keep_reviewed(items)
+        else:
+            items = batch.read_all(values)
         batch.judge_all(items)
         _settle_keys(batch.submitter, items, show)
         _store(actor, items)
         return 200, {"items": [_answer(item, show, tell) for item in items]}
 
-    with while_classes_exist(), within_submission_limits():
-        answer = answer_once(actor, tenant_id=None, route=BULK_ROUTE, key=key, body=raw, produce=produce)
+    with while_classes_exist(), while_tenants_exist(), within_submission_limits():
+        # Several tenants are kept in place: who moves a tenant with those below it may lock them in another order.
+        answer = retried(answer_once)(actor, tenant_id=None, route=BULK_ROUTE, key=key, body=raw, produce=produce)
     if not answer.replayed:
         SUBMITTED.labels("bulk").inc(sum("job" in item and "replayed" not in item for item in answer.body["items"]))
     return answer
@@ -164,6 +172,17 @@ class _Batch:
                     item.problem, item.reviewed = outcome, None
                 else:
                     item.reviewed = outcome
+
+    def keep_reviewed(self, items: Sequence[_Item]) -> None:
+        """Refuses the items whose tenants, permissions or rules changed while the hooks were called."""
+        tenants = {item.tenant.id: item.tenant for item in items if item.tenant and item.reviewed}
+        now = keep_reviewed(self.actor, tenants.values()) if tenants else {}
+        for item in items:
+            if item.tenant and item.reviewed:
+                try:
+                    check_reviewed(now[item.tenant.id], item.reviewed.spec)
+                except Problem as problem:
+                    item.problem, item.reviewed = problem, None
 
     def judge_all(self, items: Sequence[_Item]) -> None:
         """Makes jobs of the items that could ever run."""

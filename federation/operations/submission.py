@@ -36,6 +36,7 @@ from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
 from .priority_classes import while_classes_exist
+from .reviews import check_reviewed, keep_reviewed, while_tenants_exist
 from .submission_limits import within_submission_limits
 
 ROUTE = "jobs"
@@ -62,7 +63,8 @@ def submit_job(
     `body` is `{"tenant": path, …spec}` or `{"tenant": path, "manifest": {…}}`; `raw` is the same as sent. Raises
     Invalid with every field at fault, NotFound or PermissionDenied for the tenant, and what `refuse_when_full`,
     `review`, `refuse_hopeless` and `within_submission_limits` raise. Policy hooks are called before the transaction, and not again once the key has
-    its answer.
+    its answer. Tenant, permission and rules that they took for granted are then read again in it: Conflict `tenant_changed`,
+    or as at first.
     """
     submitter, submission = submitter_of(actor), read_submission(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
@@ -86,11 +88,13 @@ def submit_job(
     draft = None if key else drafted()
 
     def produce() -> tuple[int, dict[str, Any]]:
+        if reviewed:
+            check_reviewed(keep_reviewed(actor, [tenant])[tenant.id], reviewed[0].spec)
         job, final = draft or drafted()
         _insert(actor, job, final)
         return 201, show(job)
 
-    with while_classes_exist(), within_submission_limits():
+    with while_classes_exist(), while_tenants_exist(), within_submission_limits():
         answer = answer_once(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw, produce=produce)
     if not answer.replayed:
         SUBMITTED.labels("single").inc()

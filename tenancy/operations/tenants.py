@@ -10,7 +10,7 @@ from django.dispatch import Signal
 
 from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.engine.roles import Permission, Role
-from tenancy.locks import hold_tree
+from tenancy.locks import hold_tree, lock_to_remove
 from tenancy.models import MAX_DEPTH, NAME_PATTERN, Membership, RoleBinding, Tenant
 from tenancy.queries import Actor, require_operator, tenant_by_id, what_hangs_on
 
@@ -92,6 +92,7 @@ def remove_tenant(actor: Actor, tenant_id: UUID) -> None:
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
         if tenant.parent_id is None:
             require_operator(actor, "create and remove organisations")
+        lock_to_remove(tenant_id)
         hanging = what_hangs_on(tenant)
         if hanging:
             raise Conflict(f"{tenant.path} still has: {', '.join(hanging)}.", code="tenant_not_empty")
