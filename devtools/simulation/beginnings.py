@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from . import bad_nodes, supplies
+from foundation.schedule import Schedule
+
+from . import bad_nodes, budgeted, logs, supplies
 from .clients import Submission, plan
+from .faults import Faults
 from .moves import make_threatened
 from .stage import BEGINS_AT, MONTH_ENDS_AT
 
@@ -31,6 +34,19 @@ def set_half_life(seed: int, rates: Mapping[str, float]) -> None:
     settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
 
 
+def begin(world: "World") -> None:
+    """What is so from the beginning on, by the kinds of the world."""
+    bad_nodes.begin(world)
+    supplies.begin(world)
+    budgeted.begin(world)
+    logs.begin(world)
+
+
+def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
+    """The routines, some of which run more often in worlds that are about them."""
+    return budgeted.hastened(bad_nodes.hastened(schedules, faults), faults)
+
+
 def submissions_of(world: "World") -> list[Submission]:
     """The jobs that users submit."""
     rates, wanted = world.faults.rates, world.size.jobs
@@ -38,6 +54,7 @@ def submissions_of(world: "World") -> list[Submission]:
         return bad_nodes.crowd(world.seed, wanted)
     found = plan(world.seed, wanted, world.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates)
     make_threatened(found, is_noticed="spot_notice" in rates)
+    logs.let_decide(world.seed, rates, found)
     if supplies.KIND in rates:
         supplies.equip(world.seed, found)
     return found

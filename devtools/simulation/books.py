@@ -10,26 +10,25 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from django.db import Error, OperationalError, close_old_connections, transaction
+from django.db import Error, OperationalError, close_old_connections
 
 from billing.engine.invoices import Terms
-from billing.engine.ledger import Entry, Line
-from billing.models import Invoice, InvoiceRemark, LedgerEntry, LedgerPeriod, NegativeIdle, PostingConflict, Price
-from billing.operations import disputes, invoices, periods, posting
+from billing.models import Invoice, InvoiceRemark, LedgerPeriod, NegativeIdle, PostingConflict, Price
+from billing.operations import disputes, invoices, periods
 from billing.operations.conflicts import resolve_conflict
 from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.exports import note_export
 from billing.operations.sharing import accept_negative_idle
 from foundation.problems import Problem
-from foundation.transactions import retried
-from tenancy.models import Tenant
 from tenancy.queries import SYSTEM, Actor
 
+from .adjustments import MONTH, adjust, key_of_a_day
 from .backend.base import DatabaseWrapper
 from .bad_days import BadDay
 from .finance import Doing, Finance
 from .processes import Process
 from .scheduler import MICROSECONDS
+from .second_close import SecondClose
 from .stage import BEGINS_AT, TEAMS, user
 from .swarm import ANY
 
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 
 KEPT_IN = 0.15
 """The share of the worlds whose month is closed."""
-MONTH, EARLIER = date(2026, 6, 1), date(2026, 5, 1)
-"""The month of the world, and the one before, of which there is some usage."""
+EARLIER = date(2026, 5, 1)
+"""The month before that of the world, of which there is some usage."""
 CLOSES_AT = datetime(2026, 7, 3, 9, tzinfo=UTC)
 FIRST_WISHES, WISHES = 9, 26
 """How much each accountant does at least, on the next day and a month later."""
@@ -96,6 +95,7 @@ class Books:
         self._let_work(CLOSES_AT, "is a month older", Clerk.wishes, WISHES)
         self._lose_the_database(0.0)
         BadDay(self._world).befall()
+        SecondClose(self._world, (EARLIER, MONTH)).befall()
 
     def _lose_the_database(self, rate: float) -> None:
         """From now on, statements and commits of accountants lose their connection at this rate."""
@@ -321,17 +321,3 @@ class Clerk:
             until = self._begins_at + timedelta(hours=hours)
             wanted = NewCorrection(price.id, unit_price, price.currency, self._begins_at, until, "agreed")
             correct_price(self._actor, wanted)
-
-
-@retried
-def adjust(key: str, amount: Decimal) -> None:
-    """Posts an adjustment of the month under this key, or offers another content for it."""
-    organisation = Tenant.objects.get(path="acme").id
-    lines = (Line("rounding", "USD", amount), Line("adjustments", "USD", -amount))
-    with transaction.atomic():
-        posting.post(Entry(key, "adjustment", organisation, MONTH, lines, reason="agreed"))
-
-
-def key_of_a_day() -> str:
-    """The key of a day of usage; empty if none is posted."""
-    return LedgerEntry.objects.filter(kind="usage").order_by("id").values_list("key", flat=True).first() or ""

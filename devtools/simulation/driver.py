@@ -21,6 +21,7 @@ from clusters.drivers.port import RulesSeen
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import ROLE, Right
 
+from . import logs
 from .cluster import Kind
 from .faults import CALLS
 from .frail_cluster import FrailCluster
@@ -265,7 +266,11 @@ class SimulatedClusterDriver:
 
     async def read_log(self, namespace: str, pod: str, **_: object) -> str:
         """What the pod wrote."""
-        return await self._call("read_log", lambda: self._cluster.log_of(namespace, pod))
+        return await self._call("read_log", lambda: self._read_log(namespace, pod))
+
+    def _read_log(self, namespace: str, pod: str) -> str:
+        logs.require(are_hidden=self._link.hides_logs)
+        return self._cluster.log_of(namespace, pod)
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
         """All nodes."""

@@ -114,6 +114,11 @@ RATES: Mapping[str, tuple[float, ...]] = {
     # from the beginning on
     "nodes_kill": (1.0, 1.0),
     "month_ends": (0.5, 1.0),
+    # per statement of a round that locks jobs or attempts
+    "overtaken": (0.02, 0.1),
+    # from the beginning on
+    "logs_decide": (1.0, 1.0),
+    "budgeted": (1.0, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -138,6 +143,8 @@ SELDOM: Mapping[str, float] = {
     "pods_hidden": 0.15,
     "requests_hang": 0.15,
     "nodes_kill": 0.08,
+    "logs_decide": 0.2,
+    "budgeted": 0.3,
 }
 """Kinds whose worlds take longer, or in which little else happens: the share of the seeds that have them."""
 CALM = 0.05

@@ -144,17 +144,17 @@ class Finance:
 
         def act() -> None:
             later, _ = put_budget(ada, future)
-            _expect("budget_not_in_force", lambda: ask(ada, later.id))
+            expect("budget_not_in_force", lambda: ask(ada, later.id))
             now, _ = put_budget(ada, WantedBudget("acme", "money", Decimal(5), "USD", "quarter"))
-            _expect("needs_a_user", lambda: ask(SYSTEM, now.id))
+            expect("needs_a_user", lambda: ask(SYSTEM, now.id))
             override = ask(ada, now.id)
-            _expect("same_person", lambda: approve_override(ada, now.id, override))
-            _expect("not_found", lambda: approve_override(ben, later.id, override))
+            expect("same_person", lambda: approve_override(ada, now.id, override))
+            expect("not_found", lambda: approve_override(ben, later.id, override))
             approve_override(ben, now.id, override)
-            _expect("already_approved", lambda: approve_override(ben, now.id, override))
+            expect("already_approved", lambda: approve_override(ben, now.id, override))
             late = ask(ben, now.id, IN_A_MOMENT)
             clock.sleep(IN_A_MOMENT.total_seconds())
-            _expect("override_expired", lambda: approve_override(ada, now.id, late))
+            expect("override_expired", lambda: approve_override(ada, now.id, late))
 
         return ("raises a budget with another person", act, OVERRIDING)
 
@@ -234,7 +234,7 @@ class Finance:
         self._on(EgressPrice, lambda id_: end_egress_price(self._actor, id_))
 
 
-def _expect(code: str, act: Callable[[], object]) -> None:
+def expect(code: str, act: Callable[[], object]) -> None:
     """It must be refused as this; or a budget is gone, because another accountant has removed it."""
     try:
         act()

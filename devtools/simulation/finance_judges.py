@@ -150,6 +150,36 @@ SELECT idle.day, idle.state FROM billing_negativeidle AS idle
 
 
 @judging
+def promise_16_a_closed_month_shows_what_its_pools_cost(world: "World") -> list[str]:
+    """What no job paid of a pool stands in the ledger once, as the last close recorded it: also if the month closed before with
+    other numbers.
+    """
+    booked = {row[:3]: row[3] for row in world.watch.rows(BOOKED)}
+    recorded = {row[:3]: row[3] for row in world.watch.rows(RECORDED)}
+    return [
+        f"of the pools of {cluster} in {month}, {recorded.get((month, cluster, currency), 0)} {currency} were not charged,"
+        f" and the ledger has {booked.get((month, cluster, currency), 0)}"
+        for month, cluster, currency in sorted(booked.keys() | recorded.keys(), key=str)
+        if booked.get((month, cluster, currency), 0) != recorded.get((month, cluster, currency), 0)
+    ]
+
+
+BOOKED = """
+SELECT period.month, entry.cluster_id, line.currency, -sum(line.amount)
+  FROM billing_ledgerentry AS entry JOIN billing_ledgerline AS line ON line.entry_id = entry.id
+  JOIN billing_ledgeraccount AS account ON account.id = line.account_id AND account.kind = 'cluster_pool'
+  JOIN billing_ledgerperiod AS period ON period.id = entry.period_id AND period.state = 'closed'
+  LEFT JOIN billing_ledgerentry AS undone ON undone.id = entry.reverses_id
+ WHERE coalesce(undone.kind, entry.kind) = 'idle' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+RECORDED = """
+SELECT period.month, pool.cluster_id, pool.currency, sum(pool.idle + pool.overhead) FROM billing_poolday AS pool
+  JOIN billing_ledgerperiod AS period ON period.id = pool.period_id AND period.revision = pool.revision
+ WHERE period.state = 'closed' GROUP BY 1, 2, 3 HAVING sum(pool.idle + pool.overhead) <> 0 ORDER BY 1, 2, 3
+"""
+
+
+@judging
 def what_people_decided_of_unusual_days_stands(world: "World") -> list[str]:
     """The first acknowledged decision about a day is the last word, whatever the routine finds later."""
     states = {id_: (state, who) for id_, state, who in world.watch.rows(ANOMALIES)}

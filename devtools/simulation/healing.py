@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from . import administration, bad_nodes, catalogue, spoiling, submission_limits, supplies, trees
+from . import administration, bad_nodes, catalogue, overtaken, spoiling, submission_limits, supplies, trees
 
 if TYPE_CHECKING:
     from .world import World
@@ -16,6 +16,7 @@ def heal(world: "World") -> None:
     trees.heal(world)
     administration.heal(world)
     spoiling.mend(world)
+    overtaken.heal(world)
     world.wish("removes limits on submission", lambda: submission_limits.delete_all(world))
     world.wish("removes rules of failures", catalogue.remove_rules)
     if supplies.KIND in world.faults.rates:

@@ -27,6 +27,9 @@ NEWER = (
     "quota_asked",
     "limits_shaped",
     "month_ends",
+    "overtaken",
+    "logs_decide",
+    "budgeted",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 KEPT: tuple[tuple[int, Size], ...] = (
@@ -34,5 +37,8 @@ KEPT: tuple[tuple[int, Size], ...] = (
     (8, Size(without=NEWER)),  # a Job that another client took our label from
     (11, Size(without=NEWER)),  # observers whose clocks are four minutes slow
     (20106, Size(without=NEWER)),  # a Job that passed its deadline, whose program ended well while it was stopped
-    (85200, Size()),  # the price of a removed cluster, which could not be corrected
+    (
+        85200,
+        Size(without=("overtaken", "logs_decide", "budgeted")),
+    ),  # the price of a removed cluster, which could not be corrected
 )

@@ -22,7 +22,7 @@ class Link:
         self.is_revoked = False
         self.refuses_releases = False
         self.is_destroyed = False
-        self.hides_pods = self.hangs = False
+        self.hides_pods = self.hangs = self.hides_logs = False
         self.lacks: set[str] = set()
         """Resources to which the gateway's credential has no right now."""
         self.lacked: set[str] = set()

@@ -25,7 +25,7 @@ from foundation import threads as pools
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
-from . import administration, bad_nodes, healing, loop, supplies
+from . import administration, beginnings, healing, loop, overtaken
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
 from .beginnings import begins_at, set_half_life, submissions_of
@@ -157,7 +157,7 @@ class World:
         self.history = History(began_us)
         self.scheduler.tell = self.tell
         self.machine = Machine(self.scheduler, self.slots, self.seed)
-        self.schedules = bad_nodes.hastened(schedules(self.pace), self.faults)
+        self.schedules = beginnings.hastened(schedules(self.pace), self.faults)
         self.broker = Broker(self.scheduler, self.faults)
         self.clusters = {name: self._cluster(name) for name in CLUSTERS}
         self.links = {name: Link(cluster, self.faults, self.scheduler) for name, cluster in self.clusters.items()}
@@ -217,6 +217,8 @@ class World:
         stage.on_notify = self.broker.announce
         stage.fault_at_statement = lambda: self.faults.happens("statement_lost")
         stage.fault_at_commit = self._fault_at_commit
+        if overtaken.KIND in self.faults.rates:
+            stage.before_lock = lambda sql, params: overtaken.before_lock(self, sql, params)
         DatabaseWrapper.stage = stage
         hosts.use_host(SimulatedHost(self.machine))
         pools.use_pools(SimulatedPools(self.machine))
@@ -265,8 +267,7 @@ class World:
             self.launch(name)
         if self.clusters[CLUSTERS[1]].has_kueue:
             self.wish("probes a cluster", lambda: probe_cluster(SYSTEM, administration.cluster_id(CLUSTERS[1])))
-        bad_nodes.begin(self)
-        supplies.begin(self)
+        beginnings.begin(self)
         chaos = chance.uniform(*self.swarm.chaos_seconds)
         for event in self.faults.events():
             self.scheduler.after(self.faults.between(0, chaos), lambda event=event: Mischief(self).befall(event))  # type: ignore[misc]
@@ -361,7 +362,7 @@ class World:
             if _is_second(process.name):
                 self.machine.kill(process)  # one of each is enough to end everything
         observers.ROUND_SECONDS, feeds.PULSE_SECONDS = LONGEST_ROUND_SECONDS, HEALED_PULSE_SECONDS
-        self.schedules[:] = bad_nodes.hastened(schedules(max(self.pace, HEALED_PACE)), self.faults)
+        self.schedules[:] = beginnings.hastened(schedules(max(self.pace, HEALED_PACE)), self.faults)
         bells.POLL_SECONDS = max(bells.POLL_SECONDS, HEALED_POLL_SECONDS)
         healing.heal(self)
         self.scheduler.after(LOOK_SECONDS, self._look)

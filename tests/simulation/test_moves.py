@@ -14,7 +14,8 @@ ELSEWHERE = {
     "commit_lost_not_done", "statement_lost", "death", "bell_lost", "bell_tripled", "bell_late", "image_missing",
     "clocks_differ", "list_lacks", "name_taken", "uid_lies", "hook_changes", "hook_refuses", "hook_fails",
     "late", "service_name_taken", "wishes_refused", "gate_forbidden", "gate_refused",
-    "release_unheard", "nodes_kill", "month_ends", "unannounced",
+    "release_unheard", "nodes_kill", "month_ends", "unannounced", "overtaken", "logs_decide",
+    "budgeted",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 

@@ -41,6 +41,8 @@ class Stage:
         self.fault_at_commit: Callable[[], str] = lambda: ""
         """`done` or `not_done`: the connection is lost at this commit, which took effect or not; else empty."""
         self.fault_at_statement: Callable[[], bool] = lambda: False
+        self.before_lock: Callable[[str, Any], None] = lambda _sql, _params: None
+        """Called before a statement that locks rows."""
         self.on_notify: Callable[[list[str]], None] = lambda _: None
         """Called after a commit with the announced topics."""
 
@@ -115,7 +117,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if scheduler.current.is_dead:
                 raise Died
             return self._executed(execute, sql, params, many, context)
-        scheduler.give_way(_about(sql).name)
+        about = _about(sql)
+        scheduler.give_way(about.name)
+        if about.locks_rows:
+            stage.before_lock(str(sql), params)
         if stage.fault_at_statement():
             self._lose(scheduler, "at a statement")
         scheduler.begin_statement()
@@ -272,19 +277,20 @@ _CLOCK = re.compile(r"timestamp|now\(|current_date|current_time|localtime", re.I
 
 
 class _About(NamedTuple):
-    """A statement: what it is called in the digest, and whether it may read the clock. A write may, in a trigger; what a read
+    """A statement: what it is called in the digest, whether it may read the clock, and whether it locks rows. A write may, in a trigger; what a read
     calls does not (`Watch.rules` makes sure).
     """
 
     name: str
     reads_clock: bool
+    locks_rows: bool
 
 
 @lru_cache(maxsize=8192)
 def _about_text(sql: str) -> _About:
     name = _SAVEPOINT.sub("savepoint", " ".join(sql[:LONGEST_BEGINNING].split())[:70])
     is_read = name.startswith(("SELECT", "SAVEPOINT", "RELEASE", "ROLLBACK", "SET"))
-    return _About(name, not is_read or bool(_CLOCK.search(sql)))
+    return _About(name, not is_read or bool(_CLOCK.search(sql)), "FOR NO KEY UPDATE" in sql)
 
 
 def _about(sql: Any) -> _About:
