@@ -95,7 +95,8 @@ class Books:
         self._let_work(CLOSES_AT, "is a month older", Clerk.wishes, WISHES)
         self._lose_the_database(0.0)
         BadDay(self._world).befall()
-        SecondClose(self._world, (EARLIER, MONTH)).befall()
+        if self._world.swarm.keeps_books:
+            SecondClose(self._world, (EARLIER, MONTH)).befall()
 
     def _lose_the_database(self, rate: float) -> None:
         """From now on, statements and commits of accountants lose their connection at this rate."""

@@ -143,8 +143,10 @@ SELDOM: Mapping[str, float] = {
     "pods_hidden": 0.15,
     "requests_hang": 0.15,
     "nodes_kill": 0.08,
-    "logs_decide": 0.2,
-    "budgeted": 0.3,
+    # Only with `--only`, until sixty seeds have run with them beside all other faults.
+    "overtaken": 0.0,
+    "logs_decide": 0.0,
+    "budgeted": 0.0,
 }
 """Kinds whose worlds take longer, or in which little else happens: the share of the seeds that have them."""
 CALM = 0.05

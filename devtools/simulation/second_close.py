@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.db import close_old_connections
 
-from billing.models import Invoice, InvoiceRemark, LedgerPeriod, NegativeIdle, PoolDay, PostingConflict, Price
+from billing.models import Invoice, InvoiceRemark, LedgerPeriod, NegativeIdle, PostingConflict, Price
 from billing.operations import disputes, invoices, periods
 from billing.operations.conflicts import resolve_conflict
 from billing.operations.corrections import NewCorrection, correct_price
@@ -71,8 +71,6 @@ class SecondClose:
                     self._adjust()
                     self._think_again(period)
                 self._close("closes the last month again")
-                if not PoolDay.objects.filter(period_id=period).exists():
-                    self._object("the month closed without its pools")
         self._is_done = True
 
     def _share(self, which: int) -> None:
