@@ -145,7 +145,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             scheduler.sync_clock()
         done = execute(sql, params, many, context)
         if "pg_notify" in sql:
-            self._announced += [str(topic) for topic in params[0]]
+            self._announced += [str(topic) for topic in params["topics"]]
             if raw.autocommit:
                 self._tell_announced()
         return done
