@@ -32,6 +32,11 @@ BROKER_REST_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
 DRAIN_ROWS = 10_000
 INLINE_THREADS = 4
+SENDING_THREADS = 2
+"""More threads than may do work, so that work that takes long keeps no message from being sent."""
+RARE_SECONDS = 60.0
+MOST_RARE = 2
+"""How many routines of at least this silence are done at once: some take long, and jobs wait for the frequent ones."""
 RINGS = Counter(
     "switchyard_rings", "Routines triggered by the bell: sent to a worker, or run in the bell.", ["routine", "how"]
 )
@@ -64,7 +69,8 @@ class Bell:
     """Routines that were announced and not rung yet. Announcements are hints: polling finds those that were missed."""
     _rung_at: dict[str, float] = field(default_factory=dict)
     """When each routine was last rung for an announcement."""
-    _busy: set[str] = field(default_factory=set)
+    _busy: dict[str, Schedule] = field(default_factory=dict)
+    """The routines that are done here now."""
     _delivering: set[Future[None]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _broker_rests_until: float = 0.0
@@ -74,7 +80,7 @@ class Bell:
 
         Returns whether all work begun here has ended; if not, the process must be ended with it.
         """
-        pool = open_threads("bell", INLINE_THREADS)
+        pool = open_threads("bell", INLINE_THREADS + SENDING_THREADS)
         while not self.stopping.is_set():
             try:
                 with _listening() as hear:
@@ -136,23 +142,37 @@ class Bell:
         )
 
     def deliver(self, ring: Ring) -> None:
-        """Sends the message; if that fails or got no response in time, does the work here. Never raises."""
-        if ring.how is How.SEND and self._send(ring.schedule):
+        """Sends the message; if that fails or got no response in time, does the work here. Never raises.
+
+        If there is no room for it here, it sends another message: a worker may be there again.
+        """
+        schedule = ring.schedule
+        if ring.how is How.SEND and self._send(schedule):
             return
         with self._lock:
-            if ring.schedule.name in self._busy:
+            if schedule.name in self._busy:
                 return
-            self._busy.add(ring.schedule.name)
-        RINGS.labels(ring.schedule.name, "here").inc()
+            has_room = self._has_room(schedule)
+            if has_room:
+                self._busy[schedule.name] = schedule
+        if not has_room:
+            if ring.how is How.INLINE:
+                self._send(schedule)
+            return
+        RINGS.labels(schedule.name, "here").inc()
         try:
             close_old_connections()
-            self._work_here(ring.schedule)
+            self._work_here(schedule)
         except Exception:
-            log.exception("%s failed; the next attempt is in %g s", ring.schedule.name, self.patience_seconds)
+            log.exception("%s failed; the next attempt is in %g s", schedule.name, self.patience_seconds)
         finally:
             close_old_connections()
             with self._lock:
-                self._busy.discard(ring.schedule.name)
+                del self._busy[schedule.name]
+
+    def _has_room(self, schedule: Schedule) -> bool:
+        rare = [one for one in self._busy.values() if one.every_seconds >= RARE_SECONDS]
+        return len(self._busy) < INLINE_THREADS and (schedule.every_seconds < RARE_SECONDS or len(rare) < MOST_RARE)
 
     def _work_here(self, schedule: Schedule) -> None:
         """Does the routine's work until none is left or a worker is available again; checks for announcements between

@@ -43,7 +43,7 @@ from .histories import watch_history
 from .observation import Observations, record_observations, what_vanished
 from .restoration import made_at, take_in
 from .rounds import Brought, Rounds
-from .upkeep import ask_for_reconciliation, postpone_comparison
+from .upkeep import ask_for_reconciliation, give_up_comparison, postpone_comparison
 
 logger = logging.getLogger(__name__)
 LIST_SECONDS = 60.0
@@ -112,17 +112,17 @@ def _compare(cluster: DueCluster) -> Brought:
         cursor.execute(CLAIM, [cluster_id, _next_in_seconds(), CLAIM_SECONDS])
         if not cursor.rowcount:
             return Brought(0, is_answering=True)
-    ours = ClusterUpkeep.objects.filter(cluster_id=cluster_id)
     try:
         is_compared = _reconcile(cluster)
-    except DriverError as error:
+    except Exception as error:
+        give_up_comparison(cluster_id)
+        if not isinstance(error, DriverError):
+            raise
         logger.warning("cluster %s could not be compared: %s", cluster_id, error.reason)
-        ours.update(compare_claimed_until=None)
         return Brought(0, is_answering=False)
     if is_compared:
-        ours.update(compare_claimed_until=None, compared_at=Now())
+        ClusterUpkeep.objects.filter(cluster_id=cluster_id).update(compare_claimed_until=None, compared_at=Now())
     else:
-        ours.update(compare_claimed_until=None)
         postpone_comparison(cluster_id)
     return Brought(int(is_compared), is_answering=True)
 

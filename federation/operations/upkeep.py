@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import close_old_connections, connection, transaction
 
 from foundation.outbox import announce
 
@@ -15,11 +15,21 @@ SELECT id, now() + make_interval(secs => %s)
 VOID_CLAIMS = "UPDATE federation_clusterupkeep SET compare_claimed_until = NULL WHERE compare_claimed_until IS NOT NULL"
 POSTPONE = """
 UPDATE federation_clusterupkeep
-   SET compare_due_at = greatest(now() + make_interval(secs => %s),
+   SET compare_claimed_until = NULL,
+       compare_due_at = greatest(now() + make_interval(secs => %s),
                                  (SELECT compare_from FROM federation_standstill WHERE ended_at IS NULL))
  WHERE cluster_id = %s
 """
 POSTPONED_SECONDS = 2
+GIVE_UP = """
+UPDATE federation_clusterupkeep
+   SET compare_claimed_until = NULL,
+       compare_due_at = CASE WHEN EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+                             THEN least(compare_due_at, now() + make_interval(secs => %s)) ELSE compare_due_at END
+ WHERE cluster_id = %s
+"""
+RETRY_SECONDS = 5
+"""In a standstill, in which everything waits for the comparison. A cluster that does not answer is spared by its driver."""
 
 
 def ask_for_reconciliation(*cluster_ids: UUID) -> None:
@@ -39,6 +49,15 @@ def compare_all_in(seconds: float) -> None:
 
 
 def postpone_comparison(cluster_id: UUID) -> None:
-    """Makes the cluster due again soon, in a standstill as soon as comparisons count."""
+    """Ends the claim of a comparison that does not count. The cluster is due again soon, in a standstill as soon as
+    comparisons count.
+    """
     with connection.cursor() as cursor:
         cursor.execute(POSTPONE, [POSTPONED_SECONDS, cluster_id])
+
+
+def give_up_comparison(cluster_id: UUID) -> None:
+    """Ends the claim of a comparison that failed. The cluster is due when it would have been, in a standstill soon."""
+    close_old_connections()  # the failure may be that of the session
+    with connection.cursor() as cursor:
+        cursor.execute(GIVE_UP, [RETRY_SECONDS, cluster_id])

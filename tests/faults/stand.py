@@ -37,7 +37,14 @@ class Stand:
 
     def state_of(self, name: str) -> str:
         """The cluster's state, as the gateway shows it."""
-        return str(next(c for c in self.gateway.items("/clusters") if c["name"] == name)["state"])
+        return str(self._shown(name)["state"])
+
+    def findings_of(self, name: str) -> list[str]:
+        """The codes of what the gateway shows against the cluster."""
+        return [reason["code"] for reason in self._shown(name)["reasons"]]
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        return next(cluster for cluster in self.gateway.items("/clusters") if cluster["name"] == name)
 
     def kill_all(self, role: str) -> None:
         """`kill -9` of the role's main process and of all that it started."""

@@ -2,19 +2,22 @@
 
 from datetime import timedelta
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from clusters.drivers import Unreachable
 from clusters.models import Cluster
 from federation import locks, operations
 from federation.models import Attempt, ClusterUpkeep, ComparedCluster, DatabaseHistory, Job, Standstill
 from federation.operations import histories, reconciliation, transitions
 from federation.operations.histories import watch_history
-from federation.operations.reconciliation import reconcile_clusters
+from federation.operations.reconciliation import compare_clusters, reconcile_clusters
 from federation.operations.restoration import begin_standstill
 from federation.queries.standstill import HISTORY_CHANGED, circumstances, is_dispatch_closed
+from foundation.clock import database_now
 from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM
 from tests.builders import make_user, submit
@@ -57,6 +60,55 @@ def test_a_comparison_that_died_with_the_earlier_server_holds_up_no_other(cluste
     restored()
     compare()
     assert not is_dispatch_closed()
+
+
+class Lost(Exception):
+    """Not the cluster's failure: the database's, or our own."""
+
+
+@pytest.mark.parametrize("failure", [Unreachable("no answer"), Lost()], ids=["cluster", "other"])
+def test_a_comparison_that_fails_is_soon_tried_again_by_anyone_while_dispatch_waits_for_it(
+    cluster, monkeypatch, failure
+):
+    def fail(_):
+        raise failure
+
+    reconcile_clusters()
+    restored()
+    watch_history()
+    settle()
+    monkeypatch.setattr(reconciliation, "_reconcile", fail)
+    reconcile_clusters()
+    upkeep = ClusterUpkeep.objects.get()
+    assert upkeep.compare_claimed_until is None, "no process compares it any more"
+    assert upkeep.compare_due_at - database_now() <= timedelta(seconds=5)
+    monkeypatch.undo()
+    ClusterUpkeep.objects.update(compare_due_at=Now(), slow_compare_until=Now() + timedelta(minutes=3))
+    compare_clusters()
+    watch_history()
+    assert not is_dispatch_closed()
+    monkeypatch.setattr(reconciliation, "_reconcile", fail)
+    reconcile_clusters()
+    assert ClusterUpkeep.objects.get().compare_due_at - database_now() > timedelta(seconds=30), "nothing waits for it"
+
+
+def test_a_failed_comparison_ends_its_claim_with_another_session_if_its_own_has_ended(cluster, monkeypatch):
+    def end_the_session(_):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            (pid,) = cursor.fetchone()
+        with psycopg.connect(**plain_parameters(), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+
+    monkeypatch.setattr(reconciliation, "_reconcile", end_the_session)
+    reconcile_clusters()
+    assert ClusterUpkeep.objects.get().compare_claimed_until is None
+
+
+def plain_parameters():
+    return {k: v for k, v in connection.get_connection_params().items() if k not in {"cursor_factory", "context"}}
 
 
 def test_the_first_history_of_an_installation_is_accepted_and_closes_nothing(cluster):

@@ -1,9 +1,10 @@
 import threading
+from contextlib import contextmanager
 
 import pytest
 from django.db import connection, transaction
 
-from foundation.bell import Bell, ensure_rows
+from foundation.bell import INLINE_THREADS, MOST_RARE, Bell, ensure_rows
 from foundation.models import OutboxMessage, Routine
 from foundation.outbox import announce
 from foundation.schedule import How, Schedule
@@ -15,6 +16,7 @@ SCHEDULES = [
     for name in ("cycle", "dispatch")
 ]
 ran = []
+began, go_on = [], threading.Event()
 
 
 def work_on_cycle():
@@ -205,6 +207,69 @@ def test_a_running_bell_hears_an_announcement_and_outlives_its_connections():
         bell.stopping.set()
         thread.join(10)
     assert not thread.is_alive()
+
+
+def takes_long():
+    began.append(1)
+    go_on.wait(20)
+
+
+@contextmanager
+def occupied(post, count, every_seconds):
+    """A running bell that does routines of this silence, which take long, because no worker answers. """
+    began.clear()
+    go_on.clear()
+    frequent = Schedule("cycle", "tasks.cycle", "cycle", f"{HERE}.work_on_cycle", every_seconds=5, gather_seconds=0)
+    names = [f"long-{number}" for number in range(count)]
+    long = [Schedule(name, f"tasks.{name}", "bill", f"{HERE}.takes_long", every_seconds) for name in names]
+    ensure_rows(long)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE foundation_routine SET rung_at = clock_timestamp(), sent_at = clock_timestamp() - interval '6 seconds'"
+            " WHERE name = ANY(%s)",
+            [names],
+        )
+    bell = Bell([*long, frequent], post)
+
+    def run():
+        try:
+            bell.run()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        bell.stopping.set()
+        go_on.set()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_work_that_takes_long_here_keeps_no_message_from_a_worker():
+    post = Post()
+    with occupied(post, INLINE_THREADS, every_seconds=30):
+        wait_for(lambda: len(began) == INLINE_THREADS)
+        say("cycle")
+        wait_for(lambda: ("tasks.cycle", "cycle") in post.sent)
+    assert ran == []
+
+
+def test_work_for_which_there_is_no_room_here_is_offered_to_the_workers_again():
+    post = Post()
+    with occupied(post, INLINE_THREADS + 1, every_seconds=30):
+        wait_for(lambda: len(began) == INLINE_THREADS and len(post.sent) == 1)
+        assert post.sent[0][0].startswith("tasks.long-")
+
+
+def test_rare_routines_leave_room_for_those_that_jobs_wait_for():
+    with occupied(Post(is_down=True), 6, every_seconds=3600):
+        wait_for(lambda: len(began) == MOST_RARE)
+        say("cycle")
+        wait_for(lambda: ran == ["cycle"])
+        assert len(began) == MOST_RARE
 
 
 def wait_for(condition, seconds=10):
