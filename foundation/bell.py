@@ -36,7 +36,7 @@ SENDING_THREADS = 2
 """More threads than may do work, so that work that takes long keeps no message from being sent."""
 RARE_SECONDS = 60.0
 MOST_RARE = 2
-"""How many routines of at least this silence are done at once: some take long, and jobs wait for the frequent ones."""
+"""How many routines of at least this silence are done side by side: some take long, and jobs wait for the frequent ones."""
 RINGS = Counter(
     "switchyard_rings", "Routines triggered by the bell: sent to a worker, or run in the bell.", ["routine", "how"]
 )

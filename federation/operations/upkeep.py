@@ -49,7 +49,7 @@ def compare_all_in(seconds: float) -> None:
 
 
 def postpone_comparison(cluster_id: UUID) -> None:
-    """Ends the claim of a comparison that does not count. The cluster is due again soon, in a standstill as soon as
+    """Ends the claim of a comparison that does not count, and requests another one soon, in a standstill as soon as
     comparisons count.
     """
     with connection.cursor() as cursor:
@@ -57,7 +57,7 @@ def postpone_comparison(cluster_id: UUID) -> None:
 
 
 def give_up_comparison(cluster_id: UUID) -> None:
-    """Ends the claim of a comparison that failed. The cluster is due when it would have been, in a standstill soon."""
+    """Ends the claim of a comparison that failed, and in a standstill requests another one soon."""
     close_old_connections()  # the failure may be that of the session
     with connection.cursor() as cursor:
         cursor.execute(GIVE_UP, [RETRY_SECONDS, cluster_id])

@@ -216,7 +216,7 @@ def takes_long():
 
 @contextmanager
 def occupied(post, count, every_seconds):
-    """A running bell that does routines of this silence, which take long, because no worker answers. """
+    """A running bell that does that many routines of this silence itself, which take long, because no worker answers."""
     began.clear()
     go_on.clear()
     frequent = Schedule("cycle", "tasks.cycle", "cycle", f"{HERE}.work_on_cycle", every_seconds=5, gather_seconds=0)
