@@ -1,11 +1,14 @@
 """A cluster's reports that are not recorded yet: the newest state of each object, and the objects that are gone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
-from clusters.drivers import JobSeen, PodSeen, WatchEvent
+from clusters.drivers import ClaimSeen, JobSeen, NodeSeen, PodSeen, SliceSeen, WatchEvent
 from clusters.engine.weights import KNOWN_UID, OBJECT
 from federation.engine.names import LABEL_INSTALL
 from federation.operations import Observations
+
+Seen = TypeVar("Seen", NodeSeen, PodSeen, SliceSeen, ClaimSeen)
 
 
 class Buffer:
@@ -85,3 +88,8 @@ class Buffer:
         self._pods = {pod.uid: pod for pod in taken.pods} | self._pods
         self._gone_jobs.update(taken.gone_jobs)
         self._gone_pods.update(taken.gone_pods)
+
+
+def only(kind: type[Seen], objects: Sequence[Any]) -> list[Seen]:
+    """Those of the objects that are of this kind."""
+    return [item for item in objects if isinstance(item, kind)]

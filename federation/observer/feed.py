@@ -34,7 +34,7 @@ from foundation.host import host
 from foundation.leases import LeaseLost, Tenure
 from foundation.threads import Threads
 
-from .buffer import Buffer
+from .buffer import Buffer, only
 from .times import Times
 
 logger = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class Feed:
         self._counted: tuple[tuple[str, ...], float] | None = None
         """The images that were counted last, and when."""
         self._news = asyncio.Event()
+        self._following_pods: asyncio.Task[None] | None = None
         self._missed = 0
         self._is_listed_anew = False
         self._told_of_devices: str | None = None
@@ -97,7 +98,7 @@ class Feed:
             async with asyncio.TaskGroup() as tasks:
                 for work in (
                     lambda: self._follow(self._driver.watch_nodes(), self._take_nodes),
-                    lambda: self._follow(self._driver.watch_pods(), self._take_pods),
+                    self._follow_pods,
                     lambda: self._follow(self._driver.watch_jobs(), self._take_jobs),
                     lambda: self._follow_devices(self._driver.watch_slices(), self._take_slices),
                     lambda: self._follow_devices(self._driver.watch_claims(), self._take_claims),
@@ -141,6 +142,18 @@ class Feed:
             take(event)
             self._weigh()
             self._news.set()
+
+    async def _follow_pods(self) -> None:
+        self._following_pods = asyncio.create_task(self._follow(self._driver.watch_pods(), self._take_pods))
+        try:
+            await self._following_pods
+        except asyncio.CancelledError:
+            _end_if_cancelled()
+
+    def list_pods_anew(self) -> None:
+        """Reports all pods again: what was recorded of them may be lost. What is not recorded yet is kept."""
+        if self._following_pods is not None:
+            self._following_pods.cancel()
 
     def _weigh(self) -> None:
         if self._inventory.size > MOST_NODES:
@@ -206,13 +219,13 @@ class Feed:
 
     def _take_nodes(self, event: WatchEvent) -> None:
         self._alive_at["nodes"] = clock.monotonic()
-        nodes = _only(NodeSeen, event.objects)
+        nodes = only(NodeSeen, event.objects)
         self._inventory.see_nodes(event.kind, nodes)
         self._images.see_nodes(event.kind, nodes)
 
     def _take_pods(self, event: WatchEvent) -> None:
         self._alive_at["pods"] = clock.monotonic()
-        pods = _only(PodSeen, event.objects)
+        pods = only(PodSeen, event.objects)
         self._inventory.see_pods(event.kind, pods)
         self._images.see_pods(event.kind, pods)
         if self._unrecorded_since is None:
@@ -221,11 +234,11 @@ class Feed:
 
     def _take_slices(self, event: WatchEvent) -> None:
         self._alive_at["slices"] = clock.monotonic()
-        self._inventory.see_slices(event.kind, _only(SliceSeen, event.objects))
+        self._inventory.see_slices(event.kind, only(SliceSeen, event.objects))
 
     def _take_claims(self, event: WatchEvent) -> None:
         self._alive_at["claims"] = clock.monotonic()
-        self._inventory.see_claims(event.kind, _only(ClaimSeen, event.objects))
+        self._inventory.see_claims(event.kind, only(ClaimSeen, event.objects))
 
     def _take_jobs(self, event: WatchEvent) -> None:
         self._buffer.add_jobs(event)
@@ -378,15 +391,8 @@ class Feed:
             return work(*args)
 
 
-Seen = TypeVar("Seen", NodeSeen, PodSeen, SliceSeen, ClaimSeen)
-
-
 def _end_if_cancelled() -> None:
     """Raises CancelledError if this task was cancelled: an error that was raised at the same moment must not hide it."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-def _only(kind: type[Seen], objects: Sequence[Any]) -> list[Seen]:
-    return [item for item in objects if isinstance(item, kind)]

@@ -12,6 +12,7 @@ import clusters.queries
 from clusters.drivers import DriverError
 from clusters.drivers.connections import open_driver
 from clusters.models import Cluster
+from federation.queries.standstill import comparisons_in_standstills
 from foundation import leases
 from foundation.host import host
 from foundation.ids import new_id
@@ -47,6 +48,8 @@ class _Held:
     surplus: Mapping[str, int] = field(default_factory=dict)
     """Leases beyond its share, which are returned as soon as nothing is followed under them."""
     clusters: frozenset[_Followed] = frozenset()
+    compared: Mapping[UUID, tuple[int, int]] = field(default_factory=dict)
+    """See `comparisons_in_standstills`."""
 
 
 class Observer:
@@ -58,6 +61,7 @@ class Observer:
         self._held = _Held()
         self._asking: asyncio.Future[_Held] | None = None
         self._followed: dict[_Followed, asyncio.Task[None]] = {}
+        self._feeds: dict[_Followed, Feed] = {}
 
     async def run(self) -> None:
         """One round every two seconds: renews, takes or returns leases, and starts and stops feeds accordingly."""
@@ -80,6 +84,9 @@ class Observer:
         if self._held.surplus:
             surplus = self._held.surplus
             await self._in_database(lambda: leases.release_all(surplus))
+        for key, feed in self._feeds.items():
+            if held.compared.get(key.cluster_id) != self._held.compared.get(key.cluster_id):
+                feed.list_pods_anew()
         for key in self._held.clusters:
             if key not in self._followed:
                 await self._follow(key)
@@ -92,7 +99,7 @@ class Observer:
             await self._in_database(lambda: _record_silence(key, reason))
             return
         feed = Feed(key.cluster_id, key.identity, open_driver(address), self._database, key.tenure)
-        self._followed[key] = asyncio.create_task(feed.run())
+        self._feeds[key], self._followed[key] = feed, asyncio.create_task(feed.run())
 
     def _hold(self, before: _Held) -> _Held:
         """The leases that we hold now: renewed earlier ones, at most our share, and new ones up to it."""
@@ -114,7 +121,7 @@ class Observer:
             for name, (cluster_id, identity, address) in standing.items()
             if name in kept
         )
-        return _Held(presence, kept, surplus, followed)
+        return _Held(presence, kept, surplus, followed, comparisons_in_standstills())
 
     def _be_present(self, token: int | None) -> int | None:
         name = PRESENT + self._holder
@@ -138,6 +145,8 @@ class Observer:
 
     async def _stop(self, keys: set[_Followed]) -> None:
         tasks = [self._followed.pop(key) for key in keys]
+        for key in keys:
+            del self._feeds[key]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

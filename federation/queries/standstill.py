@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import F, Max, TextField
+from django.db.models import Count, F, Max, Sum, TextField
 from django.db.models.expressions import Func
 
 from clusters.models import Cluster
@@ -152,6 +152,14 @@ def left_of(standstill: Standstill) -> Left:
         tuple(strange),
         tuple(Found(*row) for row in found.values_list("cluster__name", "adopted", "vanished")),
     )
+
+
+def comparisons_in_standstills() -> dict[UUID, tuple[int, int]]:
+    """By cluster, in how many standstills it was compared, and how many runs were taken in then. When that changes, what was
+    reported of its pods before may be lost.
+    """
+    rows = ComparedCluster.objects.values_list("cluster_id").annotate(Count("id"), Sum("adopted"))
+    return {cluster_id: (count, adopted) for cluster_id, count, adopted in rows}
 
 
 def answered_for_at(cluster_id: UUID) -> datetime | None:

@@ -18,19 +18,23 @@ from clusters.models import Cluster
 from clusters.models import Node as StoredNode
 from clusters.operations import record_inventory, record_use, register_simulated
 from federation import operations
-from federation.models import PodRun
+from federation.models import Job, PodRun
 from federation.observer import feed, process
 from federation.observer.feed import Feed
 from federation.observer.process import Observer
+from federation.operations.reconciliation import reconcile_clusters
+from federation.operations.restoration import begin_standstill
 from foundation import leases
 from foundation.ids import new_id
 from foundation.leases import LeaseLost, Tenure
 from foundation.models import Lease
 from foundation.threads import open_threads
+from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_tenant
 from tests.live import call
 from tests.rooms.clusters.test_inventory import seen, version
 from tests.rooms.federation.test_evidence import released
+from tests.rooms.federation.test_restoration import forget_attempts
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE_SECONDS = 40
@@ -111,6 +115,17 @@ def test_an_observer_that_lost_its_lease_writes_nothing(home, monkeypatch):
         time.sleep(6)  # more than a pulse and an inventory
         assert StoredNode.objects.get(cluster=cluster).foreign_pods == 0
         assert Cluster.objects.values("last_seen_at", "observed_at", "inventory_version").get(id=cluster.id) == before
+
+
+def test_what_lost_commits_said_of_pods_is_said_again_when_their_cluster_was_compared(cluster, submitter):
+    """A replica without the last commits took over, or a backup was restored. The watches go on: nothing of the pods changes."""
+    released(submitter, jobs=2, gpus=1)
+    with observing():
+        wait_for(lambda: PodRun.objects.exclude(started_at=None).count() == 2, "both are seen to run")
+        forget_attempts()
+        begin_standstill(SYSTEM, "restored")
+        reconcile_clusters()
+        wait_for(lambda: Job.objects.filter(state="running").count() == 2, "the adopted are seen to run")
 
 
 def test_what_ran_while_the_database_was_away_for_longer_than_a_lease_is_recorded(cluster, submitter, monkeypatch):
