@@ -159,10 +159,11 @@ def froze_beside(process: subprocess.Popen[bytes], home: Path, members: Sequence
 
 
 def is_idle() -> bool:
+    """Whether no session of others works or waits: one that works now would keep its rows once its statement ends."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            " AND state LIKE 'idle in transaction%'"
+            " AND backend_type = 'client backend' AND state <> 'idle'"
         )
         return bool(cursor.fetchone()[0] == 0)
 
