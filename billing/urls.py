@@ -6,6 +6,7 @@ from .api.anomalies import AnomaliesView, AnomalyDecisionView, AnomalyView
 from .api.budgets import ApprovalView, BudgetsView, BudgetView, OverridesView
 from .api.conflicts import ConflictResolutionView, ConflictsView, ConflictView
 from .api.corrections import CorrectionsView
+from .api.credits import CreditPoliciesView, LostWorkView
 from .api.disputes import (
     InvoiceRemarksView,
     RemarkAnswerView,
@@ -38,6 +39,7 @@ from .web import (
     anomalies,
     budgets,
     conflicts,
+    credits,
     disputes,
     egress,
     files,
@@ -65,6 +67,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("prices", PricesView.as_view(), name="api-prices"),
     path("prices/<uuid:price_id>/corrections", CorrectionsView.as_view(), name="api-price-corrections"),
+    path("credit-policies", CreditPoliciesView.as_view(), name="api-credit-policies"),
+    path("lost-work", LostWorkView.as_view(), name="api-lost-work"),
     path("egress-prices", EgressPricesView.as_view(), name="api-egress-prices"),
     path("egress-prices/<uuid:price_id>", EgressPriceView.as_view(), name="api-egress-price"),
     path("exports/focus", FocusView.as_view(), name="api-exports-focus"),
@@ -120,6 +124,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets/<uuid:budget_id>/", budgets.budget, name="budget"),
     path("budgets/<uuid:budget_id>/remove/", budgets.remove, name="budget-remove"),
     path("budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve/", budgets.approve, name="budget-approve"),
+    path("lost-work/", credits.credits, name="credits"),
     path("forecast/", forecasts.forecast, name="forecast"),
     path("idle/", idle.idle, name="idle"),
     path("idle/node-hours/", node_hours.node_hours, name="node-hours"),

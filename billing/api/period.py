@@ -26,6 +26,14 @@ def period_of(query: Mapping[str, str], now: datetime) -> tuple[datetime, dateti
     return start, until or _next_month(max(start, now))
 
 
+def month_from(field: str, text: str) -> date:
+    """The first day of a month in a request body. Invalid `not_a_month` for the field."""
+    try:
+        return _month(text)[0].date()
+    except Invalid as refused:
+        raise Invalid.field(field, "not_a_month", "write a month as YYYY-MM") from refused
+
+
 def _month(text: str) -> tuple[datetime, datetime]:
     match = MONTH.fullmatch(text)
     if match is None or not 1970 <= int(match.group(1)) < 9999:  # noqa: PLR2004 - years that a calendar has

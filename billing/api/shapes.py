@@ -111,6 +111,9 @@ class UsageQuantities(serializers.Serializer[Any]):
     unpriced_memory_gib_hours = serializers.CharField(help_text="Part of the above without a price.")
     cost = MoneyShape()
     corrections = MoneyShape(help_text="Part of the cost that corrections of prices made; may be negative.")
+    credits = MoneyShape(
+        help_text="Part of the cost that is not charged, because infrastructure lost the work; zero or negative."
+    )
     provisional_gpu_hours = serializers.CharField(help_text="Part of the above that is not recorded yet.")
     provisional_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above that is not recorded yet.")
     provisional_cpu_millicore_milliseconds = serializers.IntegerField()
@@ -207,6 +210,7 @@ def _quantities(row: UsageRow, currency: str) -> dict[str, Any]:
         "unpriced_memory_gib_hours": format(row.unpriced_memory_gib_hours, "f"),
         "cost": {"amount": format(row.cost, "f"), "currency": currency},
         "corrections": {"amount": format(row.corrections, "f"), "currency": currency},
+        "credits": {"amount": format(row.credits, "f"), "currency": currency},
         "provisional_gpu_hours": format(row.provisional_gpu_hours, "f"),
         "provisional_gpu_milliseconds": row.provisional_gpu_milliseconds,
         "provisional_cpu_millicore_milliseconds": row.provisional_cpu_millicore_milliseconds,

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from datetime import date
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +25,7 @@ from foundation.schema import page_shape
 from foundation.shapes import Instant, StrictShape, Text, Whole
 from tenancy.api.views import ApiView
 
-from .period import period_of
+from .period import month_from, period_of
 from .shapes import Money, MoneyShape
 from .spreadsheet import CSVRenderer, inert
 
@@ -35,7 +34,7 @@ SEEN = {"seen": "seen_at", "-seen": "-seen_at"}
 STATE = OpenApiParameter("state", str, enum=NegativeIdle.State.values, description="Only rows in this state.")
 FORMATS = ("json", "csv")
 BRIDGE = (
-    "charged", "idle_shared", "idle_central", "overhead", "platform_shared", "platform_central", "total",
+    "charged", "credits", "infrastructure", "idle_shared", "idle_central", "overhead", "platform_shared", "platform_central", "total",
 )  # fmt: skip
 """The parts of the total, in their order."""
 MOST_WEIGHTS = 1000
@@ -99,13 +98,14 @@ class NegativeIdleAcceptance(StrictShape):
 
 
 class TenantShareShown(serializers.Serializer[Any]):
-    """What a tenant bears: `direct` before sharing, `total` after it. Twelve decimals."""
+    """What a tenant bears: `direct` before sharing, `total` after it and after credits. Twelve decimals."""
 
     tenant = serializers.CharField()
     currency = serializers.CharField()
     direct = serializers.CharField()
     idle = serializers.CharField()
     platform = serializers.CharField()
+    credits = serializers.CharField(help_text="Not charged, because infrastructure lost the work; zero or negative.")
     total = serializers.CharField()
 
 
@@ -130,6 +130,8 @@ class BridgeShown(serializers.Serializer[Any]):
 
     currency = serializers.CharField()
     charged = serializers.CharField()
+    credits = serializers.CharField(help_text="Not charged, because infrastructure lost the work; zero or negative.")
+    infrastructure = serializers.CharField(help_text="The opposite of the credits: the organisation bears it.")
     idle_shared = serializers.CharField()
     idle_central = serializers.CharField()
     overhead = serializers.CharField()
@@ -173,7 +175,7 @@ class PoliciesView(ApiView):
             raise Invalid.field("platform_weights", "out_of_range", f"at most {MOST_WEIGHTS}")
         wanted = NewPolicy(
             organisation=fields["organisation"],
-            effective_from=_month("effective_from", fields["effective_from"]),
+            effective_from=month_from("effective_from", fields["effective_from"]),
             idle=fields["idle"],
             platform=fields.get("platform", SharingPolicy.Platform.PROPORTIONAL),
             platform_weights={one["tenant"]: one["weight"] for one in weights},
@@ -243,13 +245,6 @@ class SharingView(ApiView):
         return Response(pools_csv(report), headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
-def _month(field: str, text: str) -> date:
-    try:
-        return period_of({"month": text}, now())[0].date()
-    except Invalid as refused:
-        raise Invalid.field(field, "not_a_month", "write a month as YYYY-MM") from refused
-
-
 def pools_csv(report: SharingReport) -> str:
     """The pools' days as CSV."""
     text = io.StringIO(newline="")
@@ -306,7 +301,11 @@ def show_sharing(report: SharingReport) -> dict[str, Any]:
         "idle_policy": report.policy.idle,
         "platform_policy": report.policy.platform,
         "tenants": [
-            {"tenant": one.tenant, "currency": one.currency, **_moneys(one, "direct", "idle", "platform", "total")}
+            {
+                "tenant": one.tenant,
+                "currency": one.currency,
+                **_moneys(one, "direct", "idle", "platform", "credits", "total"),
+            }
             for one in report.tenants
         ],
         "pools": [show_pool(one) for one in report.pools],

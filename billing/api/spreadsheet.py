@@ -44,17 +44,18 @@ def inert(text: str) -> str:
 
 def usage_csv(report: Mapping[str, Any], columns: tuple[str, ...]) -> str:
     """The items of a report as CSV: the key columns, the quantities, the cost and its currency, the part that comes
-    from running jobs, and the part that corrections of prices made. There is no row of totals.
+    from running jobs, and the parts that corrections of prices and credits made. There is no row of totals.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow([*columns, *NUMBERS, "cost", "currency", *SO_FAR, "corrections"])
+    writer.writerow([*columns, *NUMBERS, "cost", "currency", *SO_FAR, "corrections", "credits"])
     for item in report["items"]:
         keys = [inert(str(item[name])) for name in columns]
         numbers = [str(item[name]) for name in NUMBERS]
         cost, provisional = item["cost"], item["provisional_cost"]["amount"]
         so_far = [str(provisional if name == "provisional_cost" else item[name]) for name in SO_FAR]
-        writer.writerow([*keys, *numbers, cost["amount"], cost["currency"], *so_far, item["corrections"]["amount"]])
+        beside = [item[name]["amount"] for name in ("corrections", "credits")]
+        writer.writerow([*keys, *numbers, cost["amount"], cost["currency"], *so_far, *beside])
     return text.getvalue()
 
 

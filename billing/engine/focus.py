@@ -98,7 +98,8 @@ class Charge:
     """What one job used on one flavor, at one price, on one UTC day. Without a price `price_id` is None, and it costs
     nothing.
 
-    A correction is the difference that corrected prices make to such a charge: a cost without quantities.
+    A correction is the difference that corrected prices make to such a charge: a cost without quantities. So is a credit, which
+    is negative: what is not charged because infrastructure lost the work.
 
     Quantities are in milliseconds: of units (GPUs, slices or shares), of physical GPUs, of millicores and of MiB.
     `is_by_core`: the unit's price is for a core. `owner` is the organisation that provides the cluster, `issuer` the name
@@ -137,6 +138,7 @@ class Charge:
     cluster_id: UUID | None = None
     issuer: str = ""
     invoice: OnInvoice | None = None
+    is_credit: bool = False
 
     @property
     def core_hours(self) -> Fraction:
@@ -172,6 +174,13 @@ def rows(charge: Charge | Posted, version: Version) -> Iterator[dict[str, str]]:
     shared = _shared(charge, version)
     if charge.is_correction:
         yield shared | _costs(charge.cost) | _correction(charge)
+        return
+    if charge.is_credit:
+        yield (
+            {name: text for name, text in shared.items() if name != "PricingCategory"}
+            | _costs(charge.cost)
+            | _credit(charge)
+        )
         return
     parts = _parts(charge)
     left = charge.cost
@@ -284,7 +293,7 @@ def _shared(charge: Charge, version: Version) -> dict[str, str]:
         "x_Flavor": charge.flavor,
         "x_GpuModel": charge.gpu_model,
         "x_GpuSharing": charge.sharing,
-        "x_IsUnpriced": "true" if charge.price_id is None and not charge.is_correction else "false",
+        "x_IsUnpriced": "false" if charge.price_id or charge.is_correction or charge.is_credit else "true",
         "x_UserId": str(charge.user_id),
         "x_UserName": charge.user_name,
     }
@@ -321,6 +330,13 @@ def _correction(charge: Charge) -> dict[str, str]:
     return {
         "ChargeClass": "Correction",
         "ChargeDescription": f"Corrected prices of {charge.job_name} on {charge.flavor} of {charge.cluster}",
+    }
+
+
+def _credit(charge: Charge) -> dict[str, str]:
+    return {
+        "ChargeCategory": "Credit",
+        "ChargeDescription": f"Infrastructure credit for lost work of {charge.job_name} on {charge.flavor} of {charge.cluster}",
     }
 
 

@@ -63,6 +63,7 @@ class RatedSegment:
     until: datetime
     cost: Decimal
     currency: str
+    run_id: UUID | None = None
 
     @property
     def quantity(self) -> int:

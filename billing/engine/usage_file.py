@@ -15,7 +15,7 @@ COLUMNS: Final[Mapping[str, Kind]] = {
     "job_name": "text", "price_id": "text", "unit_price": "money", "cpu_price": "money", "memory_price": "money",
     "gpu_milliseconds": "integer", "physical_gpu_numerator": "integer", "physical_gpu_denominator": "integer",
     "cpu_millicore_milliseconds": "integer", "memory_mib_milliseconds": "integer", "cost": "money", "currency": "text",
-    "is_correction": "text",
+    "is_correction": "text", "is_credit": "text",
 }  # fmt: skip
 """The columns in order. GPU milliseconds count units; `physical_gpu_…` is the same time in physical GPUs, as a fraction."""
 Value = str | int | Decimal | None
@@ -30,6 +30,7 @@ def row(charge: Charge, period_state: str) -> tuple[Value, ...]:
         charge.job_name, str(charge.price_id or ""), charge.unit_price, charge.cpu_price, charge.memory_price,
         charge.unit_milliseconds, gpus.numerator, gpus.denominator, charge.cpu_millicore_milliseconds,
         charge.memory_mib_milliseconds, charge.cost, charge.currency, "true" if charge.is_correction else "false",
+        "true" if charge.is_credit else "false",
     )  # fmt: skip
 
 

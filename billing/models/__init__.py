@@ -8,6 +8,8 @@ from .budgets import BudgetHold as BudgetHold
 from .budgets import BudgetMovement as BudgetMovement
 from .budgets import BudgetOverride as BudgetOverride
 from .budgets import BudgetPeriod as BudgetPeriod
+from .credits import CreditPolicy as CreditPolicy
+from .credits import LostWork as LostWork
 from .disputes import InvoiceRemark as InvoiceRemark
 from .invoices import Invoice as Invoice
 from .invoices import InvoiceBalance as InvoiceBalance

@@ -106,6 +106,7 @@ class LedgerAccount(models.Model):
         IDLE = "idle"
         OVERHEAD = "overhead"
         PLATFORM = "platform"
+        INFRASTRUCTURE = "infrastructure"
 
     id = models.BigAutoField(primary_key=True)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_accounts")
@@ -122,7 +123,7 @@ class LedgerAccount(models.Model):
                 condition=Q(kind="tenant_expense", tenant__isnull=False, cluster__isnull=True)
                 | Q(kind="cluster_pool", tenant__isnull=True, cluster__isnull=False)
                 | Q(
-                    kind__in=["rounding", "adjustments", "idle", "overhead", "platform"],
+                    kind__in=["rounding", "adjustments", "idle", "overhead", "platform", "infrastructure"],
                     tenant__isnull=True,
                     cluster__isnull=True,
                 ),
@@ -147,6 +148,7 @@ class LedgerEntry(models.Model):
         ADJUSTMENT = "adjustment"
         IDLE = "idle"
         PLATFORM = "platform"
+        CREDIT = "credit"
 
     id = models.BigAutoField(primary_key=True)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_entries")
@@ -184,6 +186,7 @@ class LedgerEntry(models.Model):
                 condition=(Q(kind="adjustment", tenant__isnull=True, cluster__isnull=True) & ~Q(reason=""))
                 | (Q(kind="idle", tenant__isnull=True, cluster__isnull=False) & ~Q(reason=""))
                 | (Q(kind="platform", tenant__isnull=True, cluster__isnull=True) & ~Q(reason=""))
+                | (Q(kind="credit", tenant__isnull=False, cluster__isnull=False) & ~Q(reason=""))
                 | Q(kind="reversal")
                 | Q(kind__in=["usage", "reentry"], tenant__isnull=False, cluster__isnull=False),
                 name="entry_says_what_it_is_for",

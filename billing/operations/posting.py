@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import transaction
 
 from billing import locks
+from billing.engine.credits import credits_due, missing_credits
 from billing.engine.ledger import DayKey, Entry, postings
 from billing.engine.months import next_month
 from billing.models import LedgerAccount, LedgerEntry, LedgerLine, LedgerPeriod, LedgerStep, PostingConflict
@@ -59,6 +60,9 @@ def post_day(key: DayKey) -> bool:
         )
         charge = day_charge(key)
         for entry in postings(charge.key, charge.segments, charge.books, charge.standing):
+            post(entry)
+        due = credits_due(charge.key, charge.segments, charge.books, charge.losses, charge.policies)
+        for entry in missing_credits(due, charge.credits, charge.reversed_credits):
             post(entry)
     return True
 

@@ -189,7 +189,7 @@ SELECT e.tenant_id, e.flavor, l.currency, e.charge_day, sum(l.amount)
   FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
   JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
  WHERE e.organisation_id = %(organisation)s AND e.charge_day >= %(first)s AND e.charge_day < %(before)s
-   AND e.kind IN ('reversal', 'reentry') AND e.tenant_id IS NOT NULL AND e.cluster_id IS NOT NULL
+   AND e.kind IN ('reversal', 'reentry') AND NOT billing_is_credit(e.kind, e.reverses_id) AND e.tenant_id IS NOT NULL AND e.cluster_id IS NOT NULL
    AND (%(tenants)s::uuid[] IS NULL OR e.tenant_id = ANY(%(tenants)s::uuid[]))
  GROUP BY 1, 2, 3, 4
 """
@@ -212,7 +212,7 @@ SELECT cluster.id, cluster.name, coalesce(sum(part.cost) FILTER (WHERE part.day 
       FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id AND l.currency = %(currency)s
       JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
      WHERE e.tenant_id = %(tenant)s AND e.charge_day IN (%(day)s, %(week_before)s) AND e.flavor = %(flavor)s
-       AND e.kind IN ('reversal', 'reentry')
+       AND e.kind IN ('reversal', 'reentry') AND NOT billing_is_credit(e.kind, e.reverses_id)
   ) AS part JOIN clusters_cluster AS cluster ON cluster.id = part.cluster_id
  WHERE (%(cluster)s::uuid IS NULL OR part.cluster_id = %(cluster)s::uuid) AND (%(path)s::text IS NULL OR part.tenant_path = %(path)s::text)
  GROUP BY 1, 2 ORDER BY 3 DESC, 2

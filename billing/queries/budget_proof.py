@@ -94,7 +94,7 @@ FULL_PROOFS = (
         SELECT due.line_id, due.amount, due.budget_id, coalesce(sum(m.spent), 0)
         FROM billing_corrections_due((
             SELECT array_agg(l.id) FROM billing_ledgerline AS l JOIN billing_ledgerentry AS e ON e.id = l.entry_id
-            JOIN tenancy_tenant AS t ON t.id = e.tenant_id AND t.path = e.tenant_path WHERE e.kind IN ('reversal', 'reentry')
+            JOIN tenancy_tenant AS t ON t.id = e.tenant_id AND t.path = e.tenant_path WHERE e.kind IN ('reversal', 'reentry', 'credit')
         )) AS due
         LEFT JOIN billing_budgetperiod AS p ON p.budget_id = due.budget_id AND p.starts_at = lower(due.span)
         LEFT JOIN billing_budgetmovement AS m ON m.line_id = due.line_id AND m.period_id = p.id

@@ -10,9 +10,11 @@ from uuid import UUID
 from django.db import connection
 
 from billing.engine.corrected import Correction, correction_id
+from billing.engine.credits import CREDIT, CreditPolicy, Loss
 from billing.engine.ledger import DayKey, Entry, Line, PriceBook, RatedSegment, ShareOf, Standing
 from billing.engine.rating import Load, PriceSpan
-from billing.models import LedgerEntry, PriceCorrection
+from billing.models import CreditPolicy as CreditPolicyRow
+from billing.models import LedgerEntry, LostWork, PriceCorrection
 
 from .prices import RateKey, price_spans
 
@@ -21,12 +23,18 @@ A_DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class DayCharge:
-    """The arguments of `billing.engine.ledger.postings`."""
+    """The arguments of `billing.engine.ledger.postings` and of `billing.engine.credits`: `standing` are the entries of the day
+    that are no credits; `credits` those that are, with the keys of the reversed ones.
+    """
 
     key: DayKey
     segments: tuple[RatedSegment, ...]
     books: Mapping[tuple[str, str], PriceBook]
     standing: tuple[Standing, ...]
+    losses: Mapping[UUID, Loss]
+    policies: tuple[CreditPolicy, ...]
+    credits: tuple[Entry, ...]
+    reversed_credits: frozenset[str]
 
 
 def days_to_post(most: int, after: DayKey | None = None, *, organisation_id: UUID | None = None) -> list[DayKey]:
@@ -58,7 +66,17 @@ def day_charge(key: DayKey) -> DayCharge:
     books = _books(
         key.cluster_id, start, start + A_DAY, {s.flavor for s in segments} | {s.cpu_flavor for s in segments}
     )
-    return DayCharge(key, segments, books, standing_entries(key))
+    policies = credit_policies(key.organisation_id, key.day)
+    losses = losses_of({segment.run_id for segment in segments if segment.run_id}) if policies else {}
+    posted = _posted(key)
+    undone = frozenset(entry.reverses for entry, _ in posted if entry.reverses)
+    return DayCharge(
+        key, segments, books,
+        tuple(Standing(entry, not entry.reverses and entry.key not in undone) for entry, is_credit in posted if not is_credit),
+        losses, policies,
+        tuple(entry for entry, is_credit in posted if is_credit and not entry.reverses),
+        undone,
+    )  # fmt: skip
 
 
 def corrections_of(
@@ -76,16 +94,25 @@ def corrections_of(
     return found
 
 
-def standing_entries(key: DayKey) -> tuple[Standing, ...]:
-    """The posted entries of a tenant's day, in the order of posting."""
+def _posted(key: DayKey) -> list[tuple[Entry, bool]]:
+    """The posted entries of a tenant's day, in the order of posting, and whether each is of a credit."""
     rows = LedgerEntry.objects.filter(
         tenant=key.tenant_id, charge_day=key.day, cluster=key.cluster_id, flavor=key.flavor, tenant_path=key.tenant_path
     )
-    rows = rows.select_related("reverses", "reversed_by").prefetch_related("lines__account").order_by("id")
-    return tuple(
-        Standing(entry_of(row, key), row.kind != LedgerEntry.Kind.REVERSAL and not hasattr(row, "reversed_by"))
-        for row in rows
-    )
+    rows = rows.select_related("reverses").prefetch_related("lines__account").order_by("id")
+    return [(entry_of(row, key), CREDIT in {row.kind, row.reverses.kind if row.reverses else ""}) for row in rows]
+
+
+def credit_policies(organisation_id: UUID, day: date) -> tuple[CreditPolicy, ...]:
+    """The policies of an organisation that have begun on a day."""
+    rows = CreditPolicyRow.objects.filter(organisation=organisation_id, effective_from__lte=day).order_by("id")
+    return tuple(CreditPolicy(row.id, row.effective_from, frozenset(row.causes)) for row in rows)
+
+
+def losses_of(run_ids: Collection[UUID]) -> Mapping[UUID, Loss]:
+    """What infrastructure lost of these runs, as it is known now."""
+    rows = LostWork.objects.filter(run_id__in=list(run_ids)).order_by("run_id", "-id").distinct("run_id")
+    return {row.run_id: Loss(row.cause, row.lost_from) for row in rows if row.lost_from is not None}
 
 
 def entry_of(row: LedgerEntry, key: DayKey | ShareOf | None) -> Entry:
@@ -121,9 +148,9 @@ def _books(
 
 
 def _segment(start: datetime, until: datetime, cost: Any, currency: str, *meter: Any) -> RatedSegment:
-    unit, gpu_units, cpu, memory, since, capacity_type, flavor, cpu_flavor = meter
+    unit, gpu_units, cpu, memory, since, capacity_type, flavor, cpu_flavor, run_id = meter
     load = Load(unit, gpu_units, cpu, since, memory)
-    return RatedSegment(load, capacity_type, flavor, cpu_flavor, start, until, cost, currency)
+    return RatedSegment(load, capacity_type, flavor, cpu_flavor, start, until, cost, currency, run_id)
 
 
 def month_of(day: date) -> date:
@@ -147,7 +174,7 @@ ORDER BY d.day, d.tenant_id, d.cluster_id, d.flavor, d.tenant_path LIMIT %(most)
 """
 SEGMENTS = """
 SELECT lower(s.period), upper(s.period), s.cost, s.currency, m.unit, m.gpu_units, m.cpu_millicores, m.memory_mib,
-    m.metered_from, m.capacity_type, m.flavor, m.cpu_flavor
+    m.metered_from, m.capacity_type, m.flavor, m.cpu_flavor, m.run_id
 FROM billing_meter AS m JOIN billing_usagesegment AS s
     ON s.meter_id = m.id AND lower(s.period) >= %(start)s AND lower(s.period) < %(until)s
 WHERE m.tenant_id = %(tenant)s AND m.cluster_id = %(cluster)s AND m.flavor = %(flavor)s AND m.tenant_path = %(path)s

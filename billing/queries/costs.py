@@ -37,10 +37,26 @@ GROUP BY m.workload_id, worth.currency HAVING sum(worth.milliseconds) <> 0 OR su
 """
 """By the corrected prices. Takes away what was recorded of open runs since they were read: their provisional part contains it."""
 
+ANY_POLICY = "SELECT EXISTS (SELECT 1 FROM billing_creditpolicy)"
+NOT_CHARGED = """
+SELECT m.workload_id, sum(waived.cost)
+FROM billing_waived((
+    SELECT array_agg(DISTINCT own.run_id) FROM billing_meter AS own JOIN billing_lostwork AS w ON w.run_id = own.run_id
+    WHERE own.workload_id = ANY(%s)), '-infinity', 'infinity') AS waived
+JOIN billing_meter AS m ON m.id = waived.meter_id GROUP BY 1
+"""
+RUNS_NOT_CHARGED = """
+SELECT m.run_id, sum(waived.cost) FROM billing_waived(%s::uuid[], '-infinity', 'infinity') AS waived
+JOIN billing_meter AS m ON m.id = waived.meter_id GROUP BY 1
+"""
+NOTHING = Decimal(0)
+
 
 @dataclass(frozen=True, slots=True)
 class CostView:
     """A cost before any rounding for display. `is_provisional` while part of the work still runs.
+
+    `not_charged` was taken off the amount: infrastructure lost the work, and the organisation's policy does not charge it.
 
     `is_unpriced`: part of the work had no price, and the amount leaves it out. If `currency` is empty, none of it had a
     price.
@@ -50,6 +66,7 @@ class CostView:
     currency: str
     is_provisional: bool
     is_unpriced: bool = False
+    not_charged: Decimal = Decimal(0)
 
 
 def costs_of(workload_ids: Collection[UUID]) -> Mapping[UUID, CostView]:
@@ -73,10 +90,30 @@ def costs_of(workload_ids: Collection[UUID]) -> Mapping[UUID, CostView]:
         else:
             unpriced.add(workload_id)
     open_ids = {run.meter.workload_id for run in running}
+    waived = _not_charged(workload_ids)
     return {
-        id_: CostView(amounts[id_], currencies.get(id_, ""), id_ in open_ids, id_ in unpriced)
+        id_: CostView(
+            amounts[id_] - waived.get(id_, NOTHING), currencies.get(id_, ""), id_ in open_ids, id_ in unpriced,
+            waived.get(id_, NOTHING),
+        )
         for id_ in amounts.keys() | open_ids
-    }
+    }  # fmt: skip
+
+
+def runs_not_charged(run_ids: Collection[UUID]) -> Mapping[UUID, Decimal]:
+    """What is not charged of each of these runs, because infrastructure lost their work; of others nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute(RUNS_NOT_CHARGED, [list(run_ids)])
+        return dict(cursor.fetchall())
+
+
+def _not_charged(workload_ids: Collection[UUID]) -> Mapping[UUID, Decimal]:
+    with connection.cursor() as cursor:
+        cursor.execute(ANY_POLICY)
+        if not cursor.fetchone()[0]:
+            return {}
+        cursor.execute(NOT_CHARGED, [list(workload_ids)])
+        return dict(cursor.fetchall())
 
 
 def _recorded(workload_ids: Collection[UUID], running: Sequence[OpenRun]) -> list[tuple[UUID, str, Decimal]]:

@@ -16,6 +16,7 @@ from tenancy.queries import Actor
 
 from .corrected import CORRECTED
 from .paths import Scope, tenants_under
+from .recorded import ANY_CREDIT, WAIVED
 from .usage import DEFAULT_CURRENCY
 
 AT_A_TIME = 2_000
@@ -60,6 +61,15 @@ CORRECTIONS = CORRECTED.format(
     groups="day, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, m.cluster_id, m.flavor, m.capacity_type, m.gpu_model,"
     " m.sharing, part.currency, m.gpu_numerator, m.gpu_denominator",
 )
+CREDITS = f"""
+SELECT part.day, m.tenant_id, m.tenant_path, m.workload_id, max(m.workload_name), m.user_id, max(m.user_name), m.cluster_id,
+    m.flavor, m.capacity_type, m.gpu_model, m.sharing, part.currency, -sum(part.cost)
+FROM {WAIVED}
+WHERE m.tenant_id = ANY(%(tenants)s) AND (%(path)s IN ('', m.tenant_path) OR starts_with(m.tenant_path, %(path)s || '/'))
+GROUP BY part.day, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, m.cluster_id, m.flavor, m.capacity_type, m.gpu_model,
+    m.sharing, part.currency
+ORDER BY part.day, m.tenant_path, m.workload_id, m.cluster_id, m.flavor
+"""
 KEYS = (
     "day", "organisation_id", "organisation", "tenant_id", "tenant", "job_id", "job_name", "user_id", "user_name",
     "cluster_id", "cluster", "region", "provider", "owner", "flavor", "capacity_type", "gpu_model", "sharing", "is_by_core",
@@ -91,14 +101,21 @@ def charges_in(scope: Scope, start: datetime, until: datetime) -> Iterator[Charg
 
 
 def corrections_in(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
-    """What corrected prices change in the recorded charges of these days."""
+    """What corrected prices and credits change in the recorded charges of these days."""
     values: dict[str, Any] = {
         "start": start, "until": until, "tenants": list(scope.tenants), "path": scope.path, "most": None,
         "day_before": start - timedelta(days=1), "clusters": [], "uids": [], "ends": [],
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(CORRECTIONS, values)
-        return _corrections(cursor.fetchall())
+        corrected = [(*keys, currency, cost) for *keys, currency, _, _, _, _, _, cost in cursor.fetchall()]
+        cursor.execute(ANY_CREDIT, values)
+        credited: list[tuple[Any, ...]] = []
+        if cursor.fetchone()[0]:
+            cursor.execute(CREDITS, values)
+            credited = cursor.fetchall()
+    yield from _beside(corrected, is_correction=True)
+    yield from _beside(credited, is_credit=True)
 
 
 class Recorded:
@@ -131,11 +148,13 @@ class Recorded:
                     yield _charge(row, self._currencies)
 
 
-def _corrections(rows: Sequence[tuple[Any, ...]]) -> Iterator[Charge]:
-    """What corrected prices change, in its sum of each key: what they take away and what they add."""
+def _beside(
+    rows: Sequence[tuple[Any, ...]], *, is_correction: bool = False, is_credit: bool = False
+) -> Iterator[Charge]:
+    """What corrected prices change, or what is not charged, in its sum of each key: what is taken away and what is added."""
     sums: dict[tuple[Any, ...], Decimal] = defaultdict(Decimal)
     names: dict[tuple[Any, ...], tuple[str, str]] = {}
-    for *keys, currency, _, _, _, _, _, cost in rows:
+    for *keys, currency, cost in rows:
         day, tenant_id, tenant, job_id, job_name, user_id, user_name, *place = keys
         key = day, tenant_id, tenant, job_id, user_id, *place
         names[key] = job_name, user_name
@@ -174,7 +193,8 @@ def _corrections(rows: Sequence[tuple[Any, ...]]) -> Iterator[Charge]:
             sharing=sharing,
             currency=currency,
             cost=cost,
-            is_correction=True,
+            is_correction=is_correction,
+            is_credit=is_credit,
         )
 
 

@@ -194,7 +194,7 @@ def _entries(account: Account, period: LedgerPeriod, scope: Scope, lines: _Lines
         yield Posted(
             period.month, month if is_share else day, next_month(month) if is_share else day + timedelta(days=1), organisation.id,
             organisation.path, issuer, currency, amount, _description(kind, flavor, cluster.name if cluster else "", reason),
-            "Usage" if flavor else "Adjustment", month != period.month or kind in {"reversal", "reentry"}, tenant_id, path,
+            "Credit" if kind == "credit" else "Usage" if flavor else "Adjustment", month != period.month or kind in {"reversal", "reentry"}, tenant_id, path,
             cluster.name if cluster else "", cluster.region if cluster else "", cluster.provider if cluster else "",
             cluster.owner.path.partition("/")[0] if cluster else "", flavor, id_, invoice,
         )  # fmt: skip
@@ -204,7 +204,7 @@ def _description(kind: str, flavor: str, cluster: str, reason: str) -> str:
     what = f"{flavor} of {cluster}" if cluster else flavor
     if kind == "adjustment" or not flavor:
         return reason or "Adjustment"
-    words = {"usage": "Late usage of", "reversal": "Reversal of", "reentry": "Corrected charge of"}
+    words = {"credit": "Infrastructure credit for lost work on", "usage": "Late usage of", "reversal": "Reversal of", "reentry": "Corrected charge of"}
     return f"{words.get(kind, 'Share of')} {what}"
 
 

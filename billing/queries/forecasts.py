@@ -174,11 +174,11 @@ SELECT own.key, d.day, sum(billing_budget_use(%(measure)s, %(currency)s, d.cost,
  WHERE d.day >= %(first)s AND d.day < %(last)s GROUP BY 1, 2
 """
 CORRECTIONS = """
-SELECT own.key, e.charge_day, sum(l.amount), coalesce(undone.kind, e.kind) <> 'adjustment'
+SELECT own.key, e.charge_day, sum(l.amount), coalesce(undone.kind, e.kind) NOT IN ('adjustment', 'credit')
   FROM unnest(%(tenants)s::uuid[], %(keys)s::text[]) AS own(tenant_id, key)
   JOIN billing_ledgeraccount AS a ON a.tenant_id = own.tenant_id AND a.kind = 'tenant_expense'
   JOIN billing_ledgerline AS l ON l.account_id = a.id AND l.currency = %(currency)s
-  JOIN billing_ledgerentry AS e ON e.id = l.entry_id AND e.kind IN ('reversal', 'reentry', 'adjustment')
+  JOIN billing_ledgerentry AS e ON e.id = l.entry_id AND e.kind IN ('reversal', 'reentry', 'adjustment', 'credit')
   LEFT JOIN billing_ledgerentry AS undone ON undone.id = e.reverses_id
  WHERE e.charge_day >= %(first)s AND e.charge_day < %(last)s
    AND coalesce(undone.kind, e.kind) NOT IN ('idle', 'platform') GROUP BY 1, 2, 4

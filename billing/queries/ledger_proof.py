@@ -38,7 +38,8 @@ MONEY_PROOFS = (
         "the day {1} of {0} on {2} of cluster {3} is charged {4} {5}, but by the corrected prices it costs {6}",
         """
         WITH charged AS (
-            SELECT e.tenant_id, e.charge_day AS day, e.cluster_id, e.flavor, e.tenant_path, l.currency, sum(l.amount) AS charged,
+            SELECT e.tenant_id, e.charge_day AS day, e.cluster_id, e.flavor, e.tenant_path, l.currency,
+                coalesce(sum(l.amount) FILTER (WHERE NOT billing_is_credit(e.kind, e.reverses_id)), 0) AS charged,
                 sum(l.amount) FILTER (WHERE e.kind = 'usage') AS used
             FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
             JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
@@ -62,6 +63,36 @@ MONEY_PROOFS = (
                 AND (open.tenant_id, open.day, open.cluster_id, open.flavor, open.tenant_path)
                     = (tenant_id, day, cluster_id, flavor, tenant_path))
         ORDER BY 2, 1
+        """,
+    ),
+    (
+        "the day {1} of {0} on {2} of cluster {3} is credited {4} {5} for lost work, but by the policy it is {6}",
+        """
+        WITH day AS (
+            SELECT d.organisation_id, d.tenant_id, d.tenant_path, d.cluster_id, d.flavor, d.day FROM billing_tenantday AS d
+            WHERE (%(organisation)s::uuid IS NULL OR d.organisation_id = %(organisation)s)
+            GROUP BY 1, 2, 3, 4, 5, 6 HAVING NOT bool_or(d.is_due)
+        ), credited AS (
+            SELECT e.tenant_id, e.tenant_path, e.cluster_id, e.flavor, e.charge_day AS day, l.currency, -sum(l.amount) AS amount
+            FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
+            JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
+            WHERE billing_is_credit(e.kind, e.reverses_id)
+                AND (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s) GROUP BY 1, 2, 3, 4, 5, 6
+        ), touched AS (
+            SELECT DISTINCT m.tenant_id, m.tenant_path, m.cluster_id, m.flavor, (lower(s.period) AT TIME ZONE 'UTC')::date AS day
+            FROM billing_lostwork AS w JOIN billing_meter AS m ON m.run_id = w.run_id
+            JOIN billing_usagesegment AS s ON s.meter_id = m.id AND upper(s.period) > w.lost_from
+        ), due AS (
+            SELECT day.*, c.currency, sum(c.cost) AS amount
+            FROM day JOIN touched USING (tenant_id, tenant_path, cluster_id, flavor, day)
+            CROSS JOIN LATERAL billing_day_credit(
+                day.organisation_id, day.tenant_id, day.tenant_path, day.cluster_id, day.flavor, day.day) AS c
+            GROUP BY 1, 2, 3, 4, 5, 6, 7
+        )
+        SELECT tenant_path, day, flavor, cluster_id, coalesce(credited.amount, 0), currency, coalesce(due.amount, 0)
+        FROM (SELECT credited.* FROM credited JOIN day USING (tenant_id, tenant_path, cluster_id, flavor, day)) AS credited
+        FULL JOIN due USING (tenant_id, tenant_path, cluster_id, flavor, day, currency)
+        WHERE coalesce(credited.amount, 0) <> coalesce(due.amount, 0) ORDER BY 2, 1
         """,
     ),
     (

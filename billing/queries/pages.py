@@ -114,12 +114,12 @@ SELECT currency, sum(cost), sum(gpu_milliseconds), gpu_numerator, gpu_denominato
     SELECT l.currency, l.amount, 0, 1, 1
     FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
     JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
-    WHERE e.tenant_id = ANY(%(tenants)s) AND e.kind IN ('reversal', 'reentry')
+    WHERE e.tenant_id = ANY(%(tenants)s) AND e.kind IN ('reversal', 'reentry', 'credit')
         AND e.charge_day >= %(month)s AND e.charge_day < %(month)s + interval '1 month'
 ) AS part GROUP BY currency, gpu_numerator, gpu_denominator
 """
 """The stored sums of the month, less what was recorded of open runs since they were read: their provisional part
-contains it. Added are the corrections of prices that the ledger posted. What has no price has no currency either.
+contains it. Added are the corrections of prices and the credits that the ledger posted. What has no price has no currency either.
 """
 
 

@@ -55,7 +55,9 @@ NONE: Quantities = (0, 0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A part of a row: its keys, exact quantities and costs, and its running jobs."""
+    """A part of a row: its keys, exact quantities and costs, and its running jobs. `credits` is negative, and no part of
+    `cost`.
+    """
 
     keys: Mapping[str, str]
     currency: str
@@ -65,6 +67,7 @@ class Line:
     cost: Fraction
     provisional_cost: Fraction = ZERO
     corrections: Fraction = ZERO
+    credits: Fraction = ZERO
     running: frozenset[UUID] = frozenset()
 
 
@@ -76,7 +79,7 @@ def key_columns(words: Sequence[str]) -> tuple[str, ...]:
 def recorded(
     words: Sequence[str], scope: Scope, running: Sequence[OpenRun], start: datetime, until: datetime, most: int
 ) -> list[Line]:
-    """Usage in segments and what corrections change; for open runs, only as far as they were recorded when they were
+    """Usage in segments, what corrections change, and what is not charged of it; for open runs, only as far as they were recorded when they were
     read. At most `most` rows of each statement.
     """
     clusters, uids, ends = positions(running)
@@ -93,6 +96,10 @@ def recorded(
             lines += [_stored_line(*named(row)) for row in cursor.fetchall()]
         cursor.execute(stored_statement(words, LOST), values)
         lines += [_lost_line(*named(row)) for row in cursor.fetchall()]
+        cursor.execute(ANY_CREDIT, values)
+        if cursor.fetchone()[0]:
+            cursor.execute(stored_statement(words, CREDITS), values)
+            lines += [_credit_line(*named(row)) for row in cursor.fetchall()]
         cursor.execute(ANY_CORRECTION, values)
         if not cursor.fetchone()[0]:
             return lines
@@ -120,7 +127,7 @@ def _midnight(at: datetime) -> datetime:
 
 
 def stored_statement(words: Sequence[str], template: str) -> str:
-    """DAYS, METER_DAYS, PARTS or LOST, grouped by these words."""
+    """DAYS, METER_DAYS, PARTS, LOST or CREDITS, grouped by these words."""
     columns = [column for word in words for column in STORED[word]]
     return template.format(
         keys="".join(f"{column}, " for column in columns),
@@ -178,6 +185,13 @@ def _lost_line(keys: Mapping[str, str], numerator: int, denominator: int, gpu: D
     return Line(keys=keys, currency="", quantities=NONE, memory=(0, 0, 0), gpus=gpus, cost=ZERO)
 
 
+def _credit_line(keys: Mapping[str, str], currency: str, amount: Decimal) -> Line:
+    return Line(
+        keys=keys, currency=currency, quantities=NONE, memory=(0, 0, 0), gpus=(ZERO, ZERO, ZERO, ZERO), cost=ZERO,
+        credits=-Fraction(amount),
+    )  # fmt: skip
+
+
 def _corrected_line(keys: Mapping[str, str], currency: str, numerator: int, denominator: int, *sums: Decimal) -> Line:
     gpu, cpu, memory = (int(number) for number in sums[:-1])
     cost = Fraction(sums[-1])
@@ -192,6 +206,18 @@ def _corrected_line(keys: Mapping[str, str], currency: str, numerator: int, deno
     )
 
 
+ANY_CREDIT = "SELECT EXISTS (SELECT 1 FROM billing_creditpolicy WHERE effective_from < %(until)s)"
+WAIVED = """
+billing_waived((
+    SELECT array_agg(DISTINCT own.run_id) FROM billing_lostwork AS w JOIN billing_meter AS own ON own.run_id = w.run_id
+    WHERE w.lost_from < %(until)s AND own.metered_until > %(start)s AND own.tenant_id = ANY(%(tenants)s)
+), %(start)s, %(until)s) AS part JOIN billing_meter AS m ON m.id = part.meter_id
+"""
+CREDITS = f"""
+SELECT {{keys}} part.currency, sum(part.cost) FROM {WAIVED}
+WHERE m.tenant_id = ANY(%(tenants)s) AND (%(path)s IN ('', m.tenant_path) OR starts_with(m.tenant_path, %(path)s || '/'))
+GROUP BY {{groups}} part.currency LIMIT %(most)s
+"""
 ANY_CORRECTION = "SELECT EXISTS (SELECT 1 FROM billing_pricecorrection WHERE span && tstzrange(%(start)s, %(until)s))"
 DAYS = """
 SELECT {keys} currency, gpu_numerator, gpu_denominator, sum(gpu), sum(cpu), sum(memory), sum(cost) FROM (

@@ -150,6 +150,20 @@ def posted_charges(organisation_id: UUID, month: date, last_entry: int | None = 
     return charges
 
 
+def posted_credits(
+    organisation_id: UUID, month: date, last_entry: int | None = None
+) -> Mapping[tuple[Sharer, str], int]:
+    """What is credited for lost work of a month's days, likewise: negative, in 10**-12, by tenant and currency."""
+    values: dict[str, Any] = {
+        "organisation": organisation_id, "start": month, "until": next_month(month), "last": last_entry,
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(CREDITED, values)
+        return {
+            ((path, str(id_)), currency): units(amount) for path, id_, currency, amount in cursor.fetchall() if amount
+        }
+
+
 def month_of_pools(
     organisation: Tenant,
     pools: Pools,
@@ -227,6 +241,14 @@ SELECT e.cluster_id, e.flavor, e.charge_day, l.currency, e.tenant_path, e.tenant
 FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
 JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
 WHERE e.organisation_id = %(organisation)s AND e.charge_day >= %(start)s AND e.charge_day < %(until)s
-    AND e.tenant_id IS NOT NULL AND (%(last)s::bigint IS NULL OR e.id <= %(last)s)
+    AND e.tenant_id IS NOT NULL AND NOT billing_is_credit(e.kind, e.reverses_id) AND (%(last)s::bigint IS NULL OR e.id <= %(last)s)
 GROUP BY 1, 2, 3, 4, 5, 6
+"""
+CREDITED = """
+SELECT e.tenant_path, e.tenant_id, l.currency, sum(l.amount)
+FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
+JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
+WHERE e.organisation_id = %(organisation)s AND e.charge_day >= %(start)s AND e.charge_day < %(until)s
+    AND billing_is_credit(e.kind, e.reverses_id) AND (%(last)s::bigint IS NULL OR e.id <= %(last)s)
+GROUP BY 1, 2, 3
 """

@@ -26,7 +26,16 @@ from .paths import Scope
 from .pools import PoolDayKey, pools_of
 from .progress import OpenRun, Whose, open_runs, provisional_parts
 from .recorded import recorded
-from .sharing import MonthOfPools, Policy, PoolBalance, clusters_of, month_of_pools, policy_for, posted_charges
+from .sharing import (
+    MonthOfPools,
+    Policy,
+    PoolBalance,
+    clusters_of,
+    month_of_pools,
+    policy_for,
+    posted_charges,
+    posted_credits,
+)
 from .usage import MOST_PARTS, provisional_lines
 
 WORDS = ("tenant", "cluster", "flavor", "day")
@@ -34,18 +43,19 @@ WORDS = ("tenant", "cluster", "flavor", "day")
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """What one tenant bears, in 10**-12: `direct` before, `total` after sharing."""
+    """What one tenant bears, in 10**-12: `direct` before, `total` after sharing and credits. `credits` is not positive."""
 
     tenant: str
     currency: str
     direct: int
     idle: int
     platform: int
+    credits: int = 0
 
     @property
     def total(self) -> int:
-        """After sharing."""
-        return self.direct + self.idle + self.platform
+        """After sharing and credits."""
+        return self.direct + self.idle + self.platform + self.credits
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,8 @@ class PoolShown:
 @dataclass(frozen=True, slots=True)
 class Bridge:
     """From what was used to what it all costs, in one currency: `charged + overhead + idle == cost`, and
-    `charged + idle_shared + idle_central + overhead + platform == total`.
+    `charged + credits + infrastructure + idle_shared + idle_central + overhead + platform == total`. Credits for lost work, which
+    are negative, move a part of what is charged from the tenants to the organisation: `infrastructure` is their opposite.
     """
 
     currency: str
@@ -74,6 +85,12 @@ class Bridge:
     platform_central: int
     outside: int
     """Charged for days or pools that the history of the fleet does not contain."""
+    credits: int = 0
+
+    @property
+    def infrastructure(self) -> int:
+        """What the organisation bears because infrastructure lost the work."""
+        return -self.credits
 
     @property
     def total(self) -> int:
@@ -113,11 +130,12 @@ def sharing_report(actor: Actor, organisation_path: str, month: date) -> Sharing
         raise Invalid.field("month", "in_the_future", "give a month that has begun")
     period = LedgerPeriod.objects.filter(organisation=root, month=month, state=LedgerPeriod.State.CLOSED).first()
     kept = list(PoolDay.objects.filter(period=period, revision=period.revision).order_by("id")) if period else []
-    of_month, direct, idle, platform = _as_closed(period, kept) if period and kept else _as_of_now(root, month)
+    found = _as_closed(period, kept) if period and kept else _as_of_now(root, month)
+    of_month, direct, idle, platform, credited = found
     sees_all = root.id in seen
     paths = set(seen.values())
     ids = {str(id_) for id_ in seen}
-    keys = sorted({*direct, *idle, *platform})
+    keys = sorted({*direct, *idle, *platform, *credited})
     rows: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for who, currency in keys:
         if sees_all or who[1] in ids or (not who[1] and _is_at_or_below(who[0], paths)):
@@ -125,8 +143,9 @@ def sharing_report(actor: Actor, organisation_path: str, month: date) -> Sharing
             row["direct"] += direct.get((who, currency), 0)
             row["idle"] += idle.get((who, currency), 0)
             row["platform"] += platform.get((who, currency), 0)
+            row["credits"] += credited.get((who, currency), 0)
     shares = tuple(
-        TenantShare(path, currency, row["direct"], row["idle"], row["platform"])
+        TenantShare(path, currency, row["direct"], row["idle"], row["platform"], row["credits"])
         for (path, currency), row in sorted(rows.items())
     )
     names = dict(
@@ -138,12 +157,14 @@ def sharing_report(actor: Actor, organisation_path: str, month: date) -> Sharing
     )
     return SharingReport(
         root.path, month, bool(kept), of_month.policy, shares, pools if sees_all else (),
-        _bridges(of_month, direct) if sees_all else (),
+        _bridges(of_month, direct, credited) if sees_all else (),
     )  # fmt: skip
 
 
 Sums = Mapping[tuple[Sharer, str], int]
 """By who bears it and currency."""
+Found = tuple[MonthOfPools, Sums, Sums, Sums, Sums]
+"""The pools, and what tenants are charged, bear of idle capacity and of the platform, and are credited."""
 
 
 def _is_at_or_below(path: str, paths: set[str]) -> bool:
@@ -151,14 +172,14 @@ def _is_at_or_below(path: str, paths: set[str]) -> bool:
     return any("/".join(parts[:count]) in paths for count in range(1, len(parts) + 1))
 
 
-def _as_of_now(root: Tenant, month: date) -> tuple[MonthOfPools, Sums, Sums, Sums]:
+def _as_of_now(root: Tenant, month: date) -> Found:
     """Everything recorded and running, up to now."""
     return computed(root, midnight(month), midnight(next_month(month)), policy_for(root.id, month))
 
 
-def computed(root: Tenant, start: datetime, until: datetime, policy: Policy) -> tuple[MonthOfPools, Sums, Sums, Sums]:
+def computed(root: Tenant, start: datetime, until: datetime, policy: Policy) -> Found:
     """The pools of [start, until), between midnights, with everything recorded and running up to now; what tenants are charged,
-    and what of idle capacity and of the platform they bear.
+    what of idle capacity and of the platform they bear, and their credits.
     """
     at = whole_milliseconds(database_now())
     pools = pools_of(clusters_of(root), start, min(until, at))
@@ -170,7 +191,11 @@ def computed(root: Tenant, start: datetime, until: datetime, policy: Policy) -> 
     lines = recorded(WORDS, scope, running, start, until, MOST_PARTS)
     lines += provisional_lines(WORDS, scope, running, start, until)
     charges: dict[PoolDayKey, Counter[Sharer]] = defaultdict(Counter)
+    credited: Counter[tuple[Sharer, str]] = Counter()
     for line in lines:
+        if line.credits:
+            credited[(line.keys["tenant"], ""), line.currency] += int(line.credits * 10**12)
+            continue
         if line.currency:
             key = PoolDayKey(
                 UUID(line.keys["cluster_id"]), line.keys["flavor"], date.fromisoformat(line.keys["day"]), line.currency
@@ -191,7 +216,7 @@ def computed(root: Tenant, start: datetime, until: datetime, policy: Policy) -> 
         for who, part in one.shared.parts.items():
             idle[who, one.key.currency] += part
     platform = {(who, policy.platform_currency): part for who, part in of_month.platform.parts.items()}
-    return of_month, direct, idle, platform
+    return of_month, direct, idle, platform, credited
 
 
 def _running_guests(
@@ -207,7 +232,7 @@ def _running_guests(
     return found
 
 
-def _as_closed(period: LedgerPeriod, kept: list[PoolDay]) -> tuple[MonthOfPools, Sums, Sums, Sums]:
+def _as_closed(period: LedgerPeriod, kept: list[PoolDay]) -> Found:
     """As the month was closed."""
     policy = policy_for(period.organisation_id, period.month)
     days = []
@@ -232,10 +257,11 @@ def _as_closed(period: LedgerPeriod, kept: list[PoolDay]) -> tuple[MonthOfPools,
         (idle if flavor == IDLE_SHARE else platform)[(path, str(tenant_id)), currency] += units(amount)
     parts = {who: part for (who, _), part in platform.items()}
     central = policy.platform_cost - sum(parts.values())
-    return MonthOfPools(policy, tuple(days), Shared(central, parts)), direct, idle, platform
+    credited = posted_credits(period.organisation_id, period.month, kept[0].last_entry)
+    return MonthOfPools(policy, tuple(days), Shared(central, parts)), direct, idle, platform, credited
 
 
-def _bridges(of_month: MonthOfPools, direct: Sums) -> tuple[Bridge, ...]:
+def _bridges(of_month: MonthOfPools, direct: Sums, credited: Sums) -> tuple[Bridge, ...]:
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     for one in of_month.days:
         its = sums[one.key.currency]
@@ -246,13 +272,15 @@ def _bridges(of_month: MonthOfPools, direct: Sums) -> tuple[Bridge, ...]:
         its["central"] += one.balance.idle - sum(one.shared.parts.values())
     for (_, currency), amount in direct.items():
         sums[currency]["charged"] += amount
+    for (_, currency), amount in credited.items():
+        sums[currency]["credits"] += amount
     if of_month.policy.platform_currency:
         sums[of_month.policy.platform_currency]["platform"] += sum(of_month.platform.parts.values())
         sums[of_month.policy.platform_currency]["platform_central"] += of_month.platform.central
     return tuple(
         Bridge(
             currency, its["charged"], its["cost"], its["overhead"], its["shared"], its["central"], its["platform"],
-            its["platform_central"], its["charged"] - its["in_pools"],
+            its["platform_central"], its["charged"] - its["in_pools"], its["credits"],
         )
         for currency, its in sorted(sums.items())
     )  # fmt: skip

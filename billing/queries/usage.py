@@ -42,7 +42,8 @@ class UsageRow:
     GPU-hours are of physical GPUs; GPU-milliseconds are of units (GPUs, MIG slices, shares), which prices apply to. The
     `provisional` quantities are included in the others: they come from `running_jobs` and are not recorded yet. So are
     the `lost` ones: their work was lost and done again. `corrections` is the part of the cost that corrections of
-    prices made; it may be negative.
+    prices made; it may be negative. `credits`, which is not positive, is the part of the cost that is not charged because
+    infrastructure lost the work.
     """
 
     keys: Mapping[str, str]
@@ -59,6 +60,7 @@ class UsageRow:
     unpriced_memory_gib_hours: Decimal
     cost: Decimal
     corrections: Decimal
+    credits: Decimal
     provisional_gpu_milliseconds: int
     provisional_cpu_millicore_milliseconds: int
     provisional_memory_gib_hours: Decimal
@@ -207,6 +209,7 @@ def _merged(lines: Iterable[Line]) -> list[Line]:
                 cost=known.cost + line.cost,
                 provisional_cost=known.provisional_cost + line.provisional_cost,
                 corrections=known.corrections + line.corrections,
+                credits=known.credits + line.credits,
                 running=known.running | line.running,
             )
         merged[key] = line
@@ -230,9 +233,10 @@ def _shown(lines: Sequence[Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
         "memory_gib_hours": ([line.memory[0] for line in lines], gib_hours),
         "unpriced_memory_gib_hours": ([line.memory[1] for line in lines], gib_hours),
         "provisional_memory_gib_hours": ([line.memory[2] for line in lines], gib_hours),
-        "cost": ([line.cost for line in lines], 1),
+        "cost": ([line.cost + line.credits for line in lines], 1),
         "provisional_cost": ([line.provisional_cost for line in lines], 1),
         "corrections": ([line.corrections for line in lines], 1),
+        "credits": ([line.credits for line in lines], 1),
     }
     shown = {name: shown_parts(parts, SHOWN_PLACES, per=per) for name, (parts, per) in exact.items()}
     rows = tuple(

@@ -24,6 +24,8 @@ PLACES = 2
 LEVELS = 5
 BRIDGE = (
     ("charged", "Charged to jobs"),
+    ("credits", "Credits for lost work"),
+    ("infrastructure", "Lost work, borne by the organisation"),
     ("idle_shared", "Idle, borne by tenants"),
     ("idle_central", "Idle, kept central"),
     ("overhead", "Nodes that took no jobs"),
@@ -56,6 +58,7 @@ class ShareLine:
     direct: Decimal
     idle: Decimal
     platform: Decimal
+    credits: Decimal
     total: Decimal
 
 
@@ -115,10 +118,10 @@ def _bridge(one: Bridge) -> BridgeShown:
 def _shares(report: SharingReport) -> tuple[ShareLine, ...]:
     lines = []
     for one in report.tenants:
-        (direct, idle_part, platform), total = shown_parts(
-            [Fraction(part, SCALE) for part in (one.direct, one.idle, one.platform)], PLACES
+        (direct, idle_part, platform, credited), total = shown_parts(
+            [Fraction(part, SCALE) for part in (one.direct, one.idle, one.platform, one.credits)], PLACES
         )
-        lines.append(ShareLine(one.tenant, one.currency, direct, idle_part, platform, total))
+        lines.append(ShareLine(one.tenant, one.currency, direct, idle_part, platform, credited, total))
     return tuple(lines)
 
 

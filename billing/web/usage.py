@@ -40,6 +40,7 @@ class UsageLine:
     gib_hours: Decimal
     cost: Decimal
     corrections: Decimal
+    credits: Decimal
     unpriced: bool
     running_jobs: int
 
@@ -52,6 +53,7 @@ class Totals:
     gib_hours: Decimal
     cost: Decimal
     corrections: Decimal
+    credits: Decimal
     unpriced_gpu_hours: Decimal
     provisional_cost: Decimal
 
@@ -64,6 +66,8 @@ class UsagePage:
     totals: Totals
     is_corrected: bool
     """Whether corrections of prices are in it; without any, it has no column for them."""
+    is_credited: bool
+    """Likewise of credits for lost work."""
     lines: tuple[UsageLine, ...]
     columns: tuple[str, ...]
     hidden: int
@@ -96,6 +100,7 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
         as_of=report.as_of,
         totals=totals,
         is_corrected=any(row.corrections for row in report.rows),
+        is_credited=any(row.credits for row in report.rows),
         lines=lines[:MOST_ROWS_SHOWN],
         columns=columns,
         hidden=max(len(report.rows) - MOST_ROWS_SHOWN, 0),
@@ -146,6 +151,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
     gib_hours, all_gib_hours = shown_parts([Fraction(row.memory_gib_hours) for row in rows], PLACES)
     costs, all_costs = shown_parts([Fraction(row.cost) for row in rows], PLACES)
     corrections, all_corrections = shown_parts([Fraction(row.corrections) for row in rows], PLACES)
+    credited, all_credits = shown_parts([Fraction(row.credits) for row in rows], PLACES)
     lines = tuple(
         UsageLine(
             keys=tuple((column, row.keys[column]) for column in columns),
@@ -155,6 +161,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
             gib_hours=gib_hours[index],
             cost=costs[index],
             corrections=corrections[index],
+            credits=credited[index],
             unpriced=bool(row.unpriced_gpu_milliseconds or row.unpriced_cpu_millicore_milliseconds),
             running_jobs=row.running_jobs,
         )
@@ -167,6 +174,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
         gib_hours=all_gib_hours,
         cost=all_costs,
         corrections=all_corrections,
+        credits=all_credits,
         unpriced_gpu_hours=report.total.unpriced_gpu_hours,
         provisional_cost=report.total.provisional_cost,
     )

@@ -183,6 +183,7 @@ class Clerk:
         return [
             self._finance.first_budget(),
             self._finance.first_policy(),
+            self._finance.credit(),
             self._finance.two_people(),
             *(self._on_the_next_day() for _ in range(count)),
         ]

@@ -9,10 +9,12 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from billing.engine.credits import LossCause
 from billing.models import Budget, BudgetOverride, EgressPrice, NegativeIdle, Price, SharingPolicy, SpendAnomaly
 from billing.operations.anomalies import decide_anomaly, inspect_spending
 from billing.operations.budgets import WantedBudget, delete_budget, put_budget
 from billing.operations.corrections import NewCorrection, preview_correction
+from billing.operations.credits import NewCreditPolicy, set_credit_policy
 from billing.operations.egress import NewEgressPrice, create_egress_price, end_egress_price
 from billing.operations.forecasts import foresee_budgets
 from billing.operations.overrides import approve_override, request_override
@@ -78,10 +80,18 @@ class Finance:
         )
         return (f"lets idle capacity be borne: {how}", lambda: set_policy(self._actor, wanted), SHARING)
 
+    def credit(self) -> Doing:
+        """Which lost work of a month and of those after it is not charged."""
+        chance = self._chance
+        causes = chance.choice(((), tuple(LossCause), tuple(LossCause), tuple(chance.sample(list(LossCause), 3))))
+        wanted = NewCreditPolicy("acme", chance.choice(MONTHS), causes)
+        told = f"does not charge work lost to {' or '.join(causes) or 'nothing'}"
+        return (told, lambda: set_credit_policy(self._actor, wanted), SHARING)
+
     def any(self) -> Doing:
         """Something to do, from all of it."""
         return self._chance.choice(
-            (self._look, self._budget, self._override, self._override, self._share, self._price)
+            (self._look, self._budget, self._override, self._override, self._share, self._price, self.credit)
         )()
 
     # -- kinds of doings --------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@ what people decided stands.
 """
 
 from collections import defaultdict
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from .judges import judging
 
@@ -26,6 +27,9 @@ class _Segment(NamedTuple):
     start: datetime
     until: datetime
     price: Decimal | None
+
+    run_id: UUID
+    month: date
 
 
 class _Correction(NamedTuple):
@@ -68,7 +72,7 @@ def _cost(segment: _Segment, corrections: list[_Correction]) -> Decimal:
 
 SEGMENTS = """
 SELECT split_part(meter.tenant_path, '/', 1), rate.id, meter.gpu_units, lower(segment.period), upper(segment.period),
-       price.unit_price
+       price.unit_price, meter.run_id, date_trunc('month', lower(segment.period) AT TIME ZONE 'UTC')::date
   FROM billing_usagesegment AS segment JOIN billing_meter AS meter ON meter.id = segment.meter_id
   JOIN billing_rate AS rate ON (rate.cluster_id, rate.flavor, rate.capacity_type)
                              = (meter.cluster_id, meter.flavor, meter.capacity_type)
@@ -83,7 +87,112 @@ SELECT organisation.path, sum(line.amount)
   JOIN billing_ledgeraccount AS account ON account.id = line.account_id AND account.kind = 'tenant_expense'
   JOIN tenancy_tenant AS organisation ON organisation.id = entry.organisation_id
   LEFT JOIN billing_ledgerentry AS undone ON undone.id = entry.reverses_id
- WHERE entry.tenant_id IS NOT NULL AND coalesce(undone.kind, entry.kind) NOT IN ('idle', 'platform', 'adjustment') GROUP BY 1
+ WHERE entry.tenant_id IS NOT NULL AND coalesce(undone.kind, entry.kind) NOT IN ('idle', 'platform', 'adjustment', 'credit') GROUP BY 1
+"""
+
+
+class _Ended(NamedTuple):
+    attempt: UUID
+    state: str
+    reason: str
+    own_class: str
+    moved_for: str
+    began: datetime
+    ended: datetime
+    on_their_own: bool
+    written_at: datetime | None
+    interval: int | None
+    is_on_a_bad_node: bool
+
+
+@judging
+def promise_16_lost_work_is_charged_as_the_policies_say(world: "World") -> list[str]:
+    """What is credited is, to the last cent, the lost time of runs that infrastructure ended, for the causes that the policy of its
+    month names. Counted here from attempts, pods and checkpoints, and from segments, prices and corrections.
+    """
+    if not world.are_books_kept:
+        return []
+    ended = [_Ended(*row) for row in world.watch.rows(ENDED)]
+    lost = {one.attempt: (cause, _lost_from(one)) for one in ended if (cause := _blamed(one))}
+    policies = world.watch.rows(CREDIT_POLICIES)
+    corrections = [_Correction(*row) for row in world.watch.rows(CORRECTIONS)]
+    due: dict[str, Decimal] = defaultdict(Decimal)
+    for segment in map(_Segment._make, world.watch.rows(SEGMENTS)):
+        cause, since = lost.get(segment.run_id, ("", segment.until))
+        causes = next(
+            (named for path, month, named in policies if path == segment.organisation and month <= segment.month), ()
+        )
+        if cause in causes and since < segment.until:
+            due[segment.organisation] += _cost(segment._replace(start=max(since, segment.start)), corrections)
+    credited = dict(world.watch.rows(CREDITED))
+    return [
+        f"{path} is credited {credited.get(path, 0)} for lost work of {due.get(path, 0)}"
+        for path in sorted({*due, *credited})
+        if abs(credited.get(path, Decimal(0)) - due.get(path, Decimal(0))) > ROUNDING
+    ]
+
+
+def _blamed(one: _Ended) -> str:
+    """What of infrastructure ended it; empty if nothing did."""
+    if one.state == "lost":
+        return "" if one.on_their_own else "cluster_lost"
+    if one.state not in INTERRUPTED:
+        return ""
+    if one.reason == "pods_gone":
+        return "" if one.on_their_own else "infrastructure"
+    if one.reason == "migrated":
+        return {"spot": "spot", "drain": "maintenance", "maintenance": "maintenance"}.get(one.moved_for, "")
+    if one.reason == "infrastructure":
+        return "evicted" if one.own_class == "node" else "infrastructure"
+    simple = {"maintenance_began": "maintenance", "node_lost": "node_lost", "spot": "spot", "preempted": "preempted"}
+    if one.reason in simple:
+        return simple[one.reason]
+    by_class = {"device": "device", "node": "node_lost", "infrastructure": "infrastructure"}
+    if one.own_class in by_class:
+        return by_class[one.own_class]
+    return "bad_node" if one.is_on_a_bad_node and one.own_class in {"program", "unknown"} else ""
+
+
+def _lost_from(one: _Ended) -> datetime:
+    if one.written_at is not None:
+        at = max(one.began, min(one.ended, one.written_at))
+    elif one.interval is None:
+        at = one.began
+    else:
+        at = one.ended - timedelta(seconds=round((one.ended - one.began).total_seconds()) % one.interval)
+    return at.replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+INTERRUPTED = ("failed", "preempted")
+ENDED = """
+SELECT attempt.id, attempt.state, attempt.end_reason, coalesce(diagnosis.own_class, ''), coalesce(moved.cause, ''),
+       min(pod.started_at), max(greatest(pod.started_at, coalesce(pod.finished_at, pod.observed_at))),
+       bool_and(pod.exit_code IS NOT NULL AND pod.disruption = ''),
+       (SELECT saved.written_at FROM federation_checkpoint AS saved WHERE saved.attempt_id = attempt.id
+         ORDER BY saved.sequence DESC LIMIT 1),
+       (job.spec->>'checkpoint_seconds')::integer,
+       attempt.finished_at - attempt.started_at < interval '2 minutes' AND EXISTS (
+           SELECT 1 FROM clusters_avoidednode AS bad WHERE bad.cluster_id = attempt.cluster_id AND bad.node = diagnosis.node
+              AND attempt.finished_at BETWEEN bad.began_at - interval '1 day' AND coalesce(bad.ended_at, bad.until_at))
+  FROM federation_attempt AS attempt JOIN federation_job AS job ON job.id = attempt.job_id
+  JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id AND pod.started_at IS NOT NULL
+  LEFT JOIN federation_diagnosis AS diagnosis ON diagnosis.attempt_id = attempt.id AND diagnosis.judged_at IS NOT NULL
+  LEFT JOIN federation_move AS moved ON moved.attempt_id = attempt.id
+ WHERE attempt.finished_at IS NOT NULL
+ GROUP BY attempt.id, job.id, diagnosis.attempt_id, diagnosis.own_class, diagnosis.node, moved.cause ORDER BY attempt.id
+"""
+CREDIT_POLICIES = """
+SELECT organisation.path, policy.effective_from, policy.causes FROM billing_creditpolicy AS policy
+  JOIN tenancy_tenant AS organisation ON organisation.id = policy.organisation_id
+ ORDER BY policy.effective_from DESC, policy.id DESC
+"""
+CREDITED = """
+SELECT organisation.path, -sum(line.amount)
+  FROM billing_ledgerentry AS entry JOIN billing_ledgerline AS line ON line.entry_id = entry.id
+  JOIN billing_ledgeraccount AS account ON account.id = line.account_id AND account.kind = 'tenant_expense'
+  JOIN tenancy_tenant AS organisation ON organisation.id = entry.organisation_id
+  LEFT JOIN billing_ledgerentry AS undone ON undone.id = entry.reverses_id
+ WHERE coalesce(undone.kind, entry.kind) = 'credit' GROUP BY 1
 """
 
 

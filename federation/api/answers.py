@@ -91,6 +91,9 @@ def links_of(job_id: UUID) -> dict[str, str]:
     }
 
 
+NOTHING = "0.000000"
+
+
 def cost_json(job: Job, cost: CostView | None) -> dict[str, Any]:
     """What a job has cost so far; provisional until it has ended and all of it is metered."""
     if cost is None:
@@ -98,9 +101,10 @@ def cost_json(job: Job, cost: CostView | None) -> dict[str, Any]:
         # What ran for less than a second has no cost to show, settled or not.
         is_metered = job.started_at is None or newest is None or newest.settled_at is not None
         is_over = job.state in TERMINAL_JOB_STATES and is_metered
-        return {**money_json(Decimal(0), "USD"), "provisional": not is_over, "unpriced": False}
+        return {**money_json(Decimal(0), "USD"), "provisional": not is_over, "unpriced": False, "not_charged": NOTHING}
     shown = money_json(cost.amount, cost.currency)
-    return {**shown, "provisional": cost.is_provisional, "unpriced": cost.is_unpriced}
+    waived = money_json(cost.not_charged, cost.currency)["amount"]
+    return {**shown, "provisional": cost.is_provisional, "unpriced": cost.is_unpriced, "not_charged": waived}
 
 
 def attempt_json(attempt: Attempt) -> dict[str, Any]:

@@ -183,6 +183,9 @@ class BulkShape(serializers.Serializer[Any]):
 class CostShape(MoneyShape):
     provisional = serializers.BooleanField(help_text="True while it runs or its usage is not complete yet.")
     unpriced = serializers.BooleanField(help_text="True if part of it had no price; that part is not in the amount.")
+    not_charged = serializers.CharField(
+        help_text="What is not in the amount because infrastructure lost the work and the organisation does not charge it."
+    )
 
 
 class ObjectShape(serializers.Serializer[Any]):

@@ -17,6 +17,7 @@ from federation.models import Attempt, PodRun
 from foundation.outbox import announce
 
 from . import figures, transitions
+from .lost_work import record_lost_work
 
 MOST_PARTS = 100
 
@@ -49,6 +50,8 @@ def reopen_settled(cluster_id: UUID, changed: Sequence[Changed]) -> None:
             PodRun.objects.filter(id=pod.id).update(part=F("part") + 1, resumed_at=counted_until)
         opened.add(pod.attempt_id)
     _open(opened)
+    # what is known now may say that an attempt lost other work, or none
+    record_lost_work(settled)
 
 
 def _open(attempt_ids: set[UUID]) -> None:

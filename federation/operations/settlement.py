@@ -27,6 +27,7 @@ from foundation import clock
 from foundation.transactions import retried
 
 from .failures import note_lost_work
+from .lost_work import record_lost_work
 from .relook import look_at_pods
 from .setting_aside import in_parts, note_healed
 from .unseen import write_down_unseen
@@ -64,6 +65,7 @@ def _settle_together(attempt_ids: Sequence[UUID]) -> int:
         lost_from = note_lost_work([*known, *guessed])
         runs = [replace(run, redone_from=lost_from.get(run.run_id)) for run in runs_of([*known, *guessed])]
         billing.operations.record_runs(runs)
+        record_lost_work([*known, *guessed])
         ran = {run.run_id for run in runs}
         _fill_in_starts([*known, *guessed])
         endings = {id_: _ending(ran, id_) for id_ in (*known, *guessed)}

@@ -16,6 +16,8 @@ from federation.queries.failure_rates import NODE_PERIOD, latest_ends, node_runs
 from foundation import clock
 from foundation.outbox import announce
 
+from .lost_work import record_work_lost_on
+
 log = logging.getLogger(__name__)
 AVOIDED_FOR = timedelta(hours=12)
 
@@ -49,7 +51,10 @@ def _avoid(lemon: Lemon, nodes: int) -> bool:
         "chance": f"{lemon.chance:.1e}",
     }
     most = max(1, nodes * MOST_PERCENT // 100)
-    return clusters.operations.avoid_node(UUID(lemon.cluster), lemon.node, reason, evidence, AVOIDED_FOR, most=most)
+    is_new = clusters.operations.avoid_node(UUID(lemon.cluster), lemon.node, reason, evidence, AVOIDED_FOR, most=most)
+    if is_new:
+        record_work_lost_on(UUID(lemon.cluster), lemon.node, NODE_PERIOD)
+    return is_new
 
 
 def _set_brake(cluster_id: UUID | None, failed: Sequence[bool], brake: RetryBrake | None) -> None:

@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
+from billing.queries import runs_not_charged
 from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Part
 from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject, Reservation
@@ -113,6 +115,8 @@ class AttemptLine:
     end_reason: str
     end_message: str
     lost_seconds: int | None
+    not_charged: Decimal | None
+    """Of its work that infrastructure lost; None if all is charged."""
     failure: DiagnosisView | None
     objects: tuple[ObjectLine, ...]
     pods: tuple[PodLine, ...]
@@ -355,6 +359,7 @@ def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
                 pod.init_step,
             )
         )
+    waived = runs_not_charged([attempt.id for attempt in attempts if attempt.settled_at is not None])
     return tuple(
         AttemptLine(
             id=attempt.id,
@@ -374,6 +379,7 @@ def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
             end_reason=attempt.end_reason,
             end_message=attempt.end_message,
             lost_seconds=attempt.lost_seconds,
+            not_charged=waived.get(attempt.id),
             failure=diagnosis_of(attempt),
             objects=tuple(objects[attempt.id]),
             pods=tuple(pods[attempt.id]),

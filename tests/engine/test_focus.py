@@ -93,6 +93,13 @@ def test_a_correction_is_one_row_of_cost_without_quantities():
     assert not {"ConsumedQuantity", "SkuId", "x_GpuHours"} & row.keys()
 
 
+def test_a_credit_is_one_row_of_negative_cost_without_a_price():
+    (row,) = made(is_credit=True, price_id=None, cost=Decimal("-1.5"))
+    assert (row["ChargeCategory"], row["BilledCost"], row["x_IsUnpriced"]) == ("Credit", "-1.500000000000", "false")
+    assert row["ChargeDescription"].startswith("Infrastructure credit for lost work of ")
+    assert not {"ConsumedQuantity", "SkuId", "x_GpuHours", "PricingCategory", "ChargeClass"} & row.keys()
+
+
 def test_spot_is_dynamic_and_a_cluster_without_a_provider_is_hosted_by_its_owner():
     assert [made(capacity_type=kind)[0]["PricingCategory"] for kind in ("spot", "on_demand")] == ["Dynamic", "Standard"]
     for provider, expected in (("", "Acme"), ("AWS", "AWS")):

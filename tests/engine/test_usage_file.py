@@ -44,7 +44,7 @@ def test_a_row_has_these_columns_of_these_kinds():
         "cpu_price": ("money", None), "memory_price": ("money", None), "gpu_milliseconds": ("integer", 7_200_000),
         "physical_gpu_numerator": ("integer", 1_800_000), "physical_gpu_denominator": ("integer", 1),
         "cpu_millicore_milliseconds": ("integer", 14_400_000_000), "memory_mib_milliseconds": ("integer", 11_059_200_000),
-        "cost": ("money", Decimal("5.5")), "currency": ("text", "USD"), "is_correction": ("text", "false"),
+        "cost": ("money", Decimal("5.5")), "currency": ("text", "USD"), "is_correction": ("text", "false"), "is_credit": ("text", "false"),
     }  # fmt: skip
     assert dict(COLUMNS) == {name: kind for name, (kind, _) in expected.items()}
     assert row(CHARGE, "open") == tuple(value for _, value in expected.values())

@@ -50,12 +50,56 @@ def test_the_bill_is_what_ran_at_the_agreed_prices(corrections, charged, is_righ
     """Two units ran for two hours at a price of 2."""
     agreed = [(rate, NOON + start * HOUR, NOON + end * HOUR, Decimal(price)) for rate, start, end, price in corrections]
     rows = {
-        judges().SEGMENTS: [("acme", 1, 2, NOON, NOON + 2 * HOUR, Decimal(2))],
+        judges().SEGMENTS: [("acme", 1, 2, NOON, NOON + 2 * HOUR, Decimal(2), "run", JUNE)],
         judges().CORRECTIONS: agreed,
         judges().CHARGED: [("acme", Decimal(charged))],
     }
     said = judges().promise_16_the_bill_is_what_ran_at_the_agreed_prices(world(rows))
     assert (said == []) == is_right
+
+
+def ended(**changes):
+    """A run of two hours that a lost node ended, as its rows say."""
+    given = {
+        "attempt": "run", "state": "preempted", "reason": "node_lost", "own_class": "node", "moved_for": "", "began": NOON,
+        "ended": NOON + 2 * HOUR, "on_their_own": False, "written_at": None, "interval": None, "bad": False,
+    }  # fmt: skip
+    return tuple((given | changes).values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "causes", "credited"),
+    [
+        ({}, ["node_lost"], 8),
+        ({}, ["spot"], 0),
+        ({}, None, 0),
+        ({"written_at": NOON + HOUR}, ["node_lost"], 4),
+        ({"written_at": NOON + 9 * HOUR}, ["node_lost"], 0),
+        ({"interval": 5400}, ["node_lost"], 2),
+        ({"state": "succeeded"}, ["node_lost"], 0),
+        ({"state": "lost", "reason": "run_dead"}, ["cluster_lost"], 8),
+        ({"state": "lost", "reason": "run_dead", "on_their_own": True}, ["cluster_lost"], 0),
+        ({"reason": "pods_gone", "on_their_own": True}, ["infrastructure"], 0),
+        ({"reason": "infrastructure"}, ["evicted"], 8),
+        ({"reason": "program_failed", "own_class": "device"}, ["device"], 8),
+        ({"reason": "program_failed", "own_class": "program"}, ["bad_node", "device"], 0),
+        ({"reason": "program_failed", "own_class": "program", "bad": True}, ["bad_node"], 8),
+        ({"reason": "migrated", "moved_for": "drain"}, ["maintenance"], 8),
+        ({"reason": "migrated", "moved_for": "user"}, ["maintenance", "spot"], 0),
+    ],
+)
+def test_lost_work_is_charged_as_the_policies_say(changes, causes, credited):
+    """Two units ran for two hours at a price of 2; the policy of May counts no more."""
+    newer = [] if causes is None else [("acme", JUNE, causes), ("acme", date(2026, 5, 1), ["node_lost", "spot"])]
+    rows = {
+        judges().ENDED: [ended(**changes)],
+        judges().SEGMENTS: [("acme", 1, 2, NOON, NOON + 2 * HOUR, Decimal(2), "run", JUNE)],
+        judges().CREDIT_POLICIES: newer,
+        judges().CREDITED: [("acme", Decimal(credited))],
+    }
+    judge = judges().promise_16_lost_work_is_charged_as_the_policies_say
+    assert judge(world(rows)) == []
+    assert judge(world({**rows, judges().CREDITED: [("acme", Decimal(credited) + 1)]}))
 
 
 @pytest.mark.parametrize(

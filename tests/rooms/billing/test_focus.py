@@ -11,9 +11,10 @@ import pytest
 from focus_data_toolkit.model import lint_focus_1_4_structure
 
 from billing.engine import focus
-from billing.models import Price, UsageSegment
-from billing.operations import create_price, record_runs
+from billing.models import Meter, Price, UsageSegment
+from billing.operations import create_price, record_lost_work, record_runs
 from billing.operations.corrections import NewCorrection, correct_price
+from billing.operations.credits import NewCreditPolicy, set_credit_policy
 from billing.operations.prices import NewPrice
 from billing.queries import usage_report
 from tenancy.models import AuditEntry, Tenant
@@ -131,6 +132,18 @@ def test_corrected_prices_are_rows_of_their_own_that_make_up_the_report(november
     corrected = [row for row in rows if row["ChargeClass"]]
     assert {row["ChargeClass"] for row in corrected} == {"Correction"}
     assert round(sum(Decimal(row["BilledCost"]) for row in corrected), 6) == report.total.corrections != 0
+    assert round(sum(Decimal(row["BilledCost"]) for row in rows), 6) == report.total.cost
+    assert not lint_focus_1_4_structure("Cost and Usage", rows, supported_conditions=WHAT_WE_SUPPORT).violations
+
+
+def test_credits_are_rows_of_their_own_that_make_up_the_report(november, client, reader):
+    set_credit_policy(SYSTEM, NewCreditPolicy("acme", MONTH[0].date(), ["node_lost"]))
+    meters = Meter.objects.filter(tenant_path__startswith="acme/research").order_by("id")[:9]
+    record_lost_work({one.run_id: ("node_lost", one.metered_from + timedelta(hours=1)) for one in meters})
+    rows = lines(export(client, reader, month="2026-11", tenant="acme"))
+    report = usage_report(SYSTEM, "acme", *MONTH)
+    credited = [row for row in rows if row["ChargeCategory"] == "Credit"]
+    assert round(sum(Decimal(row["BilledCost"]) for row in credited), 6) == report.total.credits < 0
     assert round(sum(Decimal(row["BilledCost"]) for row in rows), 6) == report.total.cost
     assert not lint_focus_1_4_structure("Cost and Usage", rows, supported_conditions=WHAT_WE_SUPPORT).violations
 

@@ -73,7 +73,13 @@ def test_a_submitted_job_is_shown_in_full(api, user):
     )
     assert job["reason"]["code"] == "new"
     assert job["attempt"] is None
-    assert job["cost"] == {"amount": "0.000000", "currency": "USD", "provisional": True, "unpriced": False}
+    assert job["cost"] == {
+        "amount": "0.000000",
+        "currency": "USD",
+        "provisional": True,
+        "unpriced": False,
+        "not_charged": "0.000000",
+    }
     assert job["created_at"].endswith("Z")
     assert job["spec"]["tenant"] == TENANT
     assert job["spec"]["pod_sets"][0] == {
@@ -352,6 +358,7 @@ def test_a_finished_job_that_never_ran_has_cost_nothing_for_good(api):
         "currency": "USD",
         "provisional": False,
         "unpriced": False,
+        "not_charged": "0.000000",
     }
 
 

@@ -76,7 +76,13 @@ def test_a_running_job_costs_what_it_ran_so_far_before_anything_is_recorded(nort
     time_machine.move_to(START + HOUR / 2, tick=False)
 
     shown = client.get(f"/api/v1/jobs/{job.id}", headers=bearer(user)).json()["cost"]
-    assert shown == {"amount": "6.000000", "currency": "USD", "provisional": True, "unpriced": False}
+    assert shown == {
+        "amount": "6.000000",
+        "currency": "USD",
+        "provisional": True,
+        "unpriced": False,
+        "not_charged": "0.000000",
+    }
     listed = client.get("/api/v1/jobs", headers=bearer(user)).json()["items"][0]["cost"]
     assert listed == shown
     client.force_login(user)
