@@ -1,4 +1,4 @@
-"""Work that infrastructure lost, and whether it is charged; `0010_credits.sql` has what is due and what the tables refuse."""
+"""Work that infrastructure lost, and whether it is charged; `0010_credits.sql` computes credits and has what the tables refuse."""
 
 import re
 from pathlib import Path

@@ -134,23 +134,16 @@ def promise_16_lost_work_is_charged_as_the_policies_say(world: "World") -> list[
 
 def _blamed(one: _Ended) -> str:
     """What of infrastructure ended it; empty if nothing did."""
-    if one.state == "lost":
-        return "" if one.on_their_own else "cluster_lost"
+    if one.state == "lost" or (one.state in INTERRUPTED and one.reason == "pods_gone"):
+        return "" if one.on_their_own else "cluster_lost" if one.state == "lost" else "infrastructure"
     if one.state not in INTERRUPTED:
         return ""
-    if one.reason == "pods_gone":
-        return "" if one.on_their_own else "infrastructure"
     if one.reason == "migrated":
-        return {"spot": "spot", "drain": "maintenance", "maintenance": "maintenance"}.get(one.moved_for, "")
-    if one.reason == "infrastructure":
-        return "evicted" if one.own_class == "node" else "infrastructure"
-    simple = {"maintenance_began": "maintenance", "node_lost": "node_lost", "spot": "spot", "preempted": "preempted"}
-    if one.reason in simple:
-        return simple[one.reason]
-    by_class = {"device": "device", "node": "node_lost", "infrastructure": "infrastructure"}
-    if one.own_class in by_class:
-        return by_class[one.own_class]
-    return "bad_node" if one.is_on_a_bad_node and one.own_class in {"program", "unknown"} else ""
+        return MOVED_FOR.get(one.moved_for, "")
+    if one.reason == "infrastructure" and one.own_class == "node":
+        return "evicted"
+    early = "bad_node" if one.is_on_a_bad_node and one.own_class in {"program", "unknown"} else ""
+    return BY_REASON.get(one.reason) or BY_CLASS.get(one.own_class) or early
 
 
 def _lost_from(one: _Ended) -> datetime:
@@ -164,6 +157,12 @@ def _lost_from(one: _Ended) -> datetime:
 
 
 INTERRUPTED = ("failed", "preempted")
+MOVED_FOR = {"spot": "spot", "drain": "maintenance", "maintenance": "maintenance"}
+BY_REASON = {
+    "maintenance_began": "maintenance", "node_lost": "node_lost", "spot": "spot", "preempted": "preempted",
+    "infrastructure": "infrastructure",
+}  # fmt: skip
+BY_CLASS = {"device": "device", "node": "node_lost", "infrastructure": "infrastructure"}
 ENDED = """
 SELECT attempt.id, attempt.state, attempt.end_reason, coalesce(diagnosis.own_class, ''), coalesce(moved.cause, ''),
        min(pod.started_at), max(greatest(pod.started_at, coalesce(pod.finished_at, pod.observed_at))),

@@ -7,19 +7,20 @@ from collections.abc import Collection
 from datetime import timedelta
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import connection
 
 import billing.operations
-from federation.locks import lock_attempts
+from federation.locks import lock_to_settle
 from federation.models import Attempt
 from foundation import clock
-from foundation.transactions import retried
 
 LOST_WORK = "SELECT attempt_id, cause, lost_from FROM federation_lost_work(%s)"
 
 
 def record_lost_work(attempt_ids: Collection[UUID]) -> int:
-    """The number of these attempts of which something new is known. The caller holds their locks."""
+    """The number of these attempts of which something new is known. The caller holds locks of them that exclude settlement, so
+    that two transactions do not record different news of one attempt.
+    """
     if not attempt_ids:
         return 0
     with connection.cursor() as cursor:
@@ -28,11 +29,10 @@ def record_lost_work(attempt_ids: Collection[UUID]) -> int:
     return billing.operations.record_lost_work(found)
 
 
-@retried
 def record_work_lost_on(cluster_id: UUID, node: str, within: timedelta) -> int:
-    """The same for attempts that failed on a node not longer ago than this: they count as lost once the node is avoided."""
+    """The same for attempts that failed on a node not longer ago than this: they count as lost once the node is avoided. In the
+    caller's transaction.
+    """
     since = clock.database_now() - within
     rows = Attempt.objects.filter(cluster=cluster_id, diagnosis__node=node, settled_at__gte=since)
-    ids = list(rows.values_list("id", flat=True))
-    with transaction.atomic():
-        return record_lost_work(list(lock_attempts(ids)))
+    return record_lost_work(lock_to_settle(list(rows.values_list("id", flat=True))))

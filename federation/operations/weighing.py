@@ -15,6 +15,7 @@ from federation.models import RetryBrake
 from federation.queries.failure_rates import NODE_PERIOD, latest_ends, node_runs, nodes_of_clusters
 from foundation import clock
 from foundation.outbox import announce
+from foundation.transactions import retried
 
 from .lost_work import record_work_lost_on
 
@@ -36,6 +37,7 @@ def weigh_failures() -> int:
     return found
 
 
+@retried
 def _avoid(lemon: Lemon, nodes: int) -> bool:
     hours = int(NODE_PERIOD.total_seconds() // 3600)
     reason = (
@@ -51,9 +53,11 @@ def _avoid(lemon: Lemon, nodes: int) -> bool:
         "chance": f"{lemon.chance:.1e}",
     }
     most = max(1, nodes * MOST_PERCENT // 100)
-    is_new = clusters.operations.avoid_node(UUID(lemon.cluster), lemon.node, reason, evidence, AVOIDED_FOR, most=most)
-    if is_new:
-        record_work_lost_on(UUID(lemon.cluster), lemon.node, NODE_PERIOD)
+    cluster_id = UUID(lemon.cluster)
+    with transaction.atomic():  # a kill in between would charge what the node made fail
+        is_new = clusters.operations.avoid_node(cluster_id, lemon.node, reason, evidence, AVOIDED_FOR, most=most)
+        if is_new:
+            record_work_lost_on(cluster_id, lemon.node, NODE_PERIOD)
     return is_new
 
 

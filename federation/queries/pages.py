@@ -116,7 +116,6 @@ class AttemptLine:
     end_message: str
     lost_seconds: int | None
     not_charged: Decimal | None
-    """Of its work that infrastructure lost; None if all is charged."""
     failure: DiagnosisView | None
     objects: tuple[ObjectLine, ...]
     pods: tuple[PodLine, ...]

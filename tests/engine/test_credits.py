@@ -1,5 +1,6 @@
 """Credits for lost work: which part of a day, for which cause, by which policy, and what is missing of them."""
 
+import itertools
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -113,7 +114,7 @@ def test_cuts_change_no_credit_and_none_exceeds_its_charge(cuts, lost_after, gpu
     bounds = sorted({0, 3_600_000, *cuts})
     whole = part(gpus=gpus)
     at = [NOON + timedelta(milliseconds=one) for one in bounds]
-    pieces = [replace(whole, start=a, until=b) for a, b in zip(at, at[1:], strict=False)]
+    pieces = [replace(whole, start=a, until=b) for a, b in itertools.pairwise(at)]
     losses = {RUN: Loss("spot", NOON + timedelta(milliseconds=lost_after))}
     cut, uncut = due(*pieces, losses=losses), due(whole, losses=losses)
     assert cut == uncut

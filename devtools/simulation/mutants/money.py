@@ -11,7 +11,7 @@ from billing.operations import posting, sharing
 from billing.operations.failures import FirstFailure
 from billing.queries import charges
 from devtools.simulation.swarm import Swarm, only
-from federation.operations import tree
+from federation.operations import settlement, tree
 
 from . import Change, mutant
 
@@ -57,6 +57,12 @@ def _shares_are_posted_again(change: Change) -> None:
         return tuple(entry for entry in original(*given) if entry.kind != "reversal")
 
     change.put(sharing, "missing_entries", missing_entries)
+
+
+@mutant(Swarm(keeps_books=True))
+def _lost_work_is_not_recorded(change: Change) -> None:
+    """Settlement does not say what infrastructure lost, so all of it is charged."""
+    change.put(settlement, "record_lost_work", lambda _: 0)
 
 
 @mutant(only({"tree_applied": 3}))

@@ -40,9 +40,7 @@ def ended(reason, state="preempted", own_class="", *, spec=None, **pod):
         cluster_id=attempt.cluster_id, remote_object=attempt.remote_objects.get(), place=0, uid="u", name="p", phase="Failed",
         node="n1", started_at=began, observed_at=now(), **given,
     )  # fmt: skip
-    Attempt.objects.filter(id=attempt.id).update(
-        state=state, started_at=began, finished_at=now(), end_reason=reason
-    )
+    Attempt.objects.filter(id=attempt.id).update(state=state, started_at=began, finished_at=now(), end_reason=reason)
     if own_class:
         Diagnosis.objects.create(
             attempt=attempt, failure_class=own_class, own_class=own_class, step="stop", judged_at=now(), node="n1"

@@ -45,7 +45,7 @@ class LostRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CreditsPage:
+class LostWorkPage:
     organisation: str
     report: LostWorkReport | None
     rows: tuple[LostRow, ...]
@@ -60,7 +60,7 @@ class CreditsPage:
 
 
 @page(takes=("organisation", "month"))
-def credits(request: HttpRequest, actor: Actor) -> HttpResponse:
+def lost_work(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The month of an organisation; users who may close months set a policy here."""
     if request.method != "POST":
         return _page(request, actor, Form(), request.GET.get("organisation", ""))
@@ -76,7 +76,7 @@ def credits(request: HttpRequest, actor: Actor) -> HttpResponse:
     query = QueryDict(mutable=True)
     query["organisation"] = policy.organisation.path
     messages.success(request, f"The policy applies from {policy.effective_from:%B %Y} on. The ledger follows.")
-    return redirect(f"{reverse('credits')}?{query.urlencode()}")
+    return redirect(f"{reverse('lost-work')}?{query.urlencode()}")
 
 
 def _month(text: str) -> date:
@@ -104,7 +104,7 @@ def _page(
     ticked = set(chosen if chosen is not None else report.causes if report else ())
     whole = visible_tenants(actor).filter(path=path, parent=None).exists()
     values = {"organisation": path, "month": f"{month:%Y-%m}", "effective_from": f"{month:%Y-%m}", **form.values}
-    shown = CreditsPage(
+    shown = LostWorkPage(
         organisation=path,
         report=report,
         rows=_rows(report) if report else (),
@@ -115,7 +115,7 @@ def _page(
         months=months_offered(),
         may_set=visible_tenants(actor, Permission.CLOSE_PERIOD).filter(path=path, parent=None).exists(),
     )
-    return show(request, "billing/credits.html", shown, status=status)
+    return show(request, "billing/lost_work.html", shown, status=status)
 
 
 def _rows(report: LostWorkReport) -> tuple[LostRow, ...]:
