@@ -17,7 +17,7 @@ from foundation import clock
 from foundation.outbox import announce
 from foundation.transactions import retried
 
-from .lost_work import record_work_lost_on
+from .lost_work import record_missed, record_work_lost_on
 
 log = logging.getLogger(__name__)
 AVOIDED_FOR = timedelta(hours=12)
@@ -34,6 +34,7 @@ def weigh_failures() -> int:
     for cluster_id in {*ends.by_cluster, *(one for one in pulled if one is not None)}:
         _set_brake(cluster_id, ends.by_cluster.get(cluster_id, []), pulled.get(cluster_id))
     _set_brake(None, ends.overall, pulled.get(None))
+    record_missed()
     return found
 
 

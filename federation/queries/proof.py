@@ -119,6 +119,16 @@ PROOFS = (
         """,
     ),
     (
+        "attempt {0} lost its work since {2} to {1}, but billing records since {4} to {3}",
+        f"""
+        SELECT due.attempt_id, due.cause, due.lost_from, coalesce(known.cause, '') AS recorded, known.lost_from AS recorded_from
+        FROM federation_lost_work((SELECT array_agg(a.id) {SETTLED})) AS due
+        LEFT JOIN LATERAL billing_lost(due.attempt_id) AS known ON true
+        WHERE (due.cause, due.lost_from) IS DISTINCT FROM (coalesce(known.cause, ''), known.lost_from)
+            AND 'bad_node' NOT IN (due.cause, coalesce(known.cause, '')) ORDER BY due.attempt_id
+        """,
+    ),
+    (
         "attempt {0} began to start at {1} and ended at {2}",
         f"""
         SELECT a.id, a.starting_at, a.finished_at {SETTLED} AND (a.finished_at < a.starting_at

@@ -15,8 +15,11 @@ from federation.models import Attempt, Checkpoint, Diagnosis, Move, PodRun
 from federation.operations import Observations, record_observations, settle_attempts, weigh_failures
 from federation.operations.failures import note_lost_work
 from federation.operations.lost_work import LOST_WORK, record_lost_work
+from federation.operations.reports import record_report
+from federation.queries.proof import disagreements
 from foundation.clock import now
 from foundation.ids import new_id
+from foundation.problems import NotAuthenticated
 from tenancy.queries import SYSTEM
 from tests.builders import bind, make_flavor, make_user, redate
 from tests.refusals import constraint_of
@@ -94,7 +97,7 @@ def test_a_move_counts_by_what_it_was_for(why, cause):
         cursor.execute("SET LOCAL session_replication_role = replica")  # it has ended already
         Move.objects.create(
             attempt=attempt, job=attempt.job, cause=why, expected_id=attempt.cluster_id, lost_seconds=0, cost_seconds=60,
-            stay_seconds=200,
+            stay_seconds=None if why == "user" else 200,
         )  # fmt: skip
         cursor.execute("SET LOCAL session_replication_role = origin")
     assert lost(attempt)[0] == cause
@@ -150,6 +153,28 @@ def test_pods_that_turn_out_to_have_ended_on_their_own_take_it_back():
     assert record_lost_work([attempt.id]) == 1
     assert losses_of([attempt.id]) == {}
     assert [row.cause for row in LostWork.objects.order_by("id")] == ["cluster_lost", ""]
+
+
+def test_a_checkpoint_that_is_reported_after_the_end_changes_nothing():
+    attempt = ended("node_lost")
+    with pytest.raises(NotAuthenticated):
+        record_report(attempt.id, {"sequence": 1, "checkpoint": {"reference": "s3://b/late"}})
+    assert lost(attempt) == ("node_lost", 300)
+
+
+def test_the_proof_finds_what_is_not_recorded():
+    attempt = ended("spot")
+    Attempt.objects.update(pods_told_at=now())
+    Attempt.objects.update(settled_at=now())
+    [found] = [one for one in disagreements() if "lost its work" in one]
+    assert f"attempt {attempt.id} lost its work since" in found
+    assert "to spot, but billing records since nothing to " in found
+    # so does the next round, because a worker of an earlier version may have settled it
+    weigh_failures()
+    assert LostWork.objects.get().cause == "spot"
+    weigh_failures()
+    assert LostWork.objects.count() == 1
+    assert not [one for one in disagreements() if "lost its work" in one]
 
 
 def test_settlement_records_it_and_the_page_shows_what_is_not_charged(client):

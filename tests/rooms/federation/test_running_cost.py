@@ -109,7 +109,7 @@ def test_usage_says_how_many_jobs_still_run_and_counts_them_so_far(north, user, 
     assert (
         sheet.content.decode()
         .splitlines()[1]
-        .endswith(",4.000000,USD,2.000000,7200000,3600000000,1.000000,4.000000,1,0.000000")
+        .endswith(",4.000000,USD,2.000000,7200000,3600000000,1.000000,4.000000,1,0.000000,0.000000")
     )
     assert (shown["totals"]["memory_gib_hours"], shown["totals"]["provisional_memory_gib_hours"]) == ("3.000000",) * 2
     client.force_login(user)
