@@ -368,6 +368,7 @@ SPECTACULAR_SETTINGS = {
         "RemarkKind": "billing.api.disputes.KINDS",
         "InvoiceKind": "billing.api.invoices.KINDS",
         "InvoiceLineKind": "billing.api.invoices.LINE_KINDS",
+        "LossCause": "billing.api.credits.CAUSES",
     },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
