@@ -39,6 +39,7 @@ TEMPLATES: Mapping[str, Callable[[], list[str]]] = {
     "billing/queries/recorded.py:METER_DAYS": lambda: _reports(recorded.METER_DAYS),
     "billing/queries/recorded.py:PARTS": lambda: _reports(recorded.PARTS),
     "billing/queries/recorded.py:LOST": lambda: _reports(recorded.LOST),
+    "billing/queries/recorded.py:CREDITS": lambda: _reports(recorded.CREDITS),
     "billing/queries/corrected.py:CORRECTED": lambda: [
         recorded.report_statement(words) for words in ([], list(recorded.GROUPS))
     ],
@@ -54,7 +55,7 @@ COMPOSED: Mapping[str, Callable[[], list[str]]] = {
 }
 """What functions make of statements that they are given."""
 PASSED_ON = {
-    "billing/queries/recorded.py:recorded",  # DAYS, METER_DAYS, PARTS, LOST and CORRECTED
+    "billing/queries/recorded.py:recorded",  # DAYS, METER_DAYS, PARTS, LOST, CREDITS and CORRECTED
     "federation/queries/claimed_attempts.py:_rows",
     "federation/queries/metering.py:_weighed",
     "federation/queries/metering.py:unsettled_runs",
