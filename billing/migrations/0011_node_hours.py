@@ -16,7 +16,7 @@ DROP FUNCTION billing_guard_node_hour() CASCADE;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0009_anomalies_over_clusters'),
+        ('billing', '0010_credits'),
         ('clusters', '0009_history'),
         ('tenancy', '0002_weight'),
     ]
