@@ -22,6 +22,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "django_admin_log": GROWS,
     "quotas_holdmovement": GROWS,
     "quotas_hold": KEPT,
+    "quotas_reservedquota": KEPT,
     # Written by a trigger of the owner with the end of each hold.
     "quotas_pastuse": READ,
     "quotas_pasthalflife": KEPT,

@@ -143,6 +143,8 @@ def in_the_way_json(found: QuotaInTheWay) -> dict[str, Any]:
         "nominal": shown(limit.nominal),
         "held": shown(limit.held),
         "lacking": shown(found.lacking),
+        "reserved": shown(found.reserved),
+        "reserved_from": instant(found.reserved_from),
         "holders": [
             {
                 "tenant": one.tenant_path or None,

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from federation.engine.intake.reservation_reading import MAX_COPIES
+from federation.engine.intake.reservation_reading import FEWEST_RECALL_SECONDS, MAX_COPIES, MOST_RECALL_SECONDS
 from federation.models import Reservation
 from federation.operations import cancel_reservation, make_reservation, shorten_reservation
 from federation.queries.reservations import (
@@ -25,6 +25,7 @@ from foundation.plain_json import instant
 from foundation.schema import page_shape
 from placement.values.model import LEVELS
 from placement.values.quantities import cpu_text, memory_text
+from quotas.engine.amounts import format_amount
 from tenancy.api.views import ApiView
 
 from .pod_shapes import QUANTITY, GpuShape
@@ -64,6 +65,13 @@ class ReservationAskedShape(serializers.Serializer[Any]):
     starts_at = serializers.DateTimeField(required=False, allow_null=True, help_text="By default now.")
     ends_at = serializers.DateTimeField()
     count = serializers.IntegerField(min_value=1, max_value=MAX_COPIES, default=1)
+    recall_seconds = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=FEWEST_RECALL_SECONDS,
+        max_value=MOST_RECALL_SECONDS,
+        help_text="Other jobs that end within this time may use what is unused. By default none may.",
+    )
     pod_sets = ReservedPodSetShape(many=True)
     topology = ReservedTopologyShape(required=False)
     constraints = ReservedPlacesShape(required=False)
@@ -94,6 +102,12 @@ class ReservationUseShape(serializers.Serializer[Any]):
     jobs = serializers.IntegerField()
 
 
+class ReservedQuotaShape(serializers.Serializer[Any]):
+    resource = serializers.CharField()
+    reserved = serializers.CharField(help_text=QUANTITY)
+    used = serializers.CharField(help_text="What jobs of the reservation hold now.")
+
+
 class ReservationLinksShape(serializers.Serializer[Any]):
     self = serializers.CharField()
 
@@ -116,6 +130,21 @@ class ReservationShape(serializers.Serializer[Any]):
     nodes = ReservedNodeShape(many=True)
     shortage = serializers.CharField(allow_null=True, help_text="Such as `2 of 4 nodes are down`.")
     use = ReservationUseShape()
+    quota = ReservedQuotaShape(
+        many=True, help_text="What counts for it against quota limits, from its start to its end."
+    )
+    beyond_limit = serializers.CharField(
+        allow_null=True, help_text="The limit of which more is reserved than it allows, because it was lowered."
+    )
+    recall_seconds = serializers.IntegerField(
+        allow_null=True, help_text="Other jobs that end within this time may use what is unused; null: none may."
+    )
+    release_at = serializers.DateTimeField(
+        allow_null=True, help_text="When it is released, unless one of its jobs comes before; null: never."
+    )
+    released_at = serializers.DateTimeField(
+        allow_null=True, help_text="When it ended because none of its jobs had come."
+    )
     created_by = serializers.CharField()
     created_at = serializers.DateTimeField()
     cancelled_at = serializers.DateTimeField(allow_null=True)
@@ -187,6 +216,18 @@ def _view_json(view: ReservationView) -> dict[str, Any]:
             "idle_nodes": view.idle_nodes,
             "jobs": view.jobs,
         },
+        "quota": [
+            {
+                "resource": line.resource,
+                "reserved": format_amount(line.resource, line.reserved),
+                "used": format_amount(line.resource, line.used),
+            }
+            for line in view.quota
+        ],
+        "beyond_limit": view.beyond or None,
+        "recall_seconds": row.recall_seconds,
+        "release_at": None if view.release_at is None else instant(view.release_at),
+        "released_at": instant(row.released_at),
         "created_by": row.created_by.email,
         "created_at": instant(row.created_at),
         "cancelled_at": instant(row.cancelled_at),

@@ -346,6 +346,8 @@ class QuotaInTheWayShape(serializers.Serializer[Any]):
     nominal = serializers.CharField()
     held = serializers.CharField()
     lacking = serializers.CharField(help_text="How much must become free there.")
+    reserved = serializers.CharField(help_text="What is kept from the job for reservations, beside what is held.")
+    reserved_from = serializers.DateTimeField(allow_null=True, help_text="From when on; null if nothing is.")
     holders = HolderShape(many=True)
 
 

@@ -5,14 +5,17 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+from federation.engine.intake.reservation_reading import FEWEST_RECALL_SECONDS, MOST_RECALL_SECONDS
 from foundation.ids import new_id
+from quotas.models import ReservedQuota
 from tenancy.models import NAME_PATTERN, Tenant, User
 
 
 class Reservation(models.Model):
     """Nodes of a cluster that a tenant uses exclusively from `starts_at` until `until_at` (`placement.values.advance`).
 
-    The request and its times do not change; the end may only become earlier, and never a time in the past (trigger).
+    The request and its times do not change; the end may only become earlier, and never a time in the past (trigger). `quota`
+    is what counts for it meanwhile, with the same times (SQL). It is null only for reservations from before quota was reserved.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -29,11 +32,34 @@ class Reservation(models.Model):
     until_at = models.DateTimeField(
         help_text="The end in effect: earlier than `ends_at` if it was shortened or cancelled."
     )
+    quota = models.OneToOneField(ReservedQuota, on_delete=models.PROTECT, null=True, related_name="+")
+    recall_seconds = models.PositiveIntegerField(
+        null=True, help_text="Other jobs that end within this time may use what is unused. Null: none may."
+    )
+    no_show_seconds = models.PositiveIntegerField(
+        null=True, help_text="It is released if none of its jobs has come this long after the start. Null: never."
+    )
     created_at = models.DateTimeField(db_default=Now())
     cancelled_at = models.DateTimeField(null=True)
+    released_at = models.DateTimeField(null=True, help_text="When it ended because none of its jobs had come.")
 
     class Meta:
         constraints = [
+            models.CheckConstraint(
+                condition=Q(recall_seconds__isnull=True)
+                | Q(recall_seconds__gte=FEWEST_RECALL_SECONDS, recall_seconds__lte=MOST_RECALL_SECONDS),
+                name="reservation_recall_is_in_range",
+            ),
+            models.CheckConstraint(
+                condition=Q(released_at__isnull=True)
+                | Q(
+                    released_at=F("until_at"),
+                    released_at__gte=F("starts_at"),
+                    cancelled_at__isnull=True,
+                    no_show_seconds__isnull=False,
+                ),
+                name="a_released_reservation_ends_then",
+            ),
             models.CheckConstraint(condition=Q(name__regex=NAME_PATTERN), name="reservation_name_is_a_dns_label"),
             models.CheckConstraint(condition=Q(count__gte=1), name="reservation_is_for_something"),
             models.CheckConstraint(condition=Q(ends_at__gt=F("starts_at")), name="reservation_ends_after_it_starts"),

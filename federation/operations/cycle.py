@@ -28,6 +28,7 @@ from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.operations import figures, transitions
 from federation.operations.lowered_limits import take_back_surplus
 from federation.operations.preemption import end_claims, preempt
+from federation.operations.reservations import release_no_shows
 from federation.operations.waiting_reasons import explain, tell_refused, tell_unaffordable
 from federation.queries.claimed_attempts import spec_hash_of
 from federation.queries.in_use import features_in_use
@@ -43,7 +44,7 @@ from foundation.ids import new_id
 from foundation.transactions import retried
 from placement.answers.estimates import estimate_of, record_of
 from placement.cycle import cycle
-from placement.cycle.visibility import respects
+from placement.cycle.visibility import respects, sight_of
 from placement.fleet.amounts import units_per_pod
 from placement.fleet.budgets import commitment_of
 from placement.fleet.egress import egress_text
@@ -81,6 +82,8 @@ def run_scheduling_cycle() -> Round:
             end_claims()
         if in_use.lowered_limits:
             take_back_surplus()
+        if in_use.reservations:
+            release_no_shows()
         done = _run(load_snapshot(database_now(), QUEUE_DEPTH, in_use))
     figures.DECISIONS.labels("placed").inc(done.placed)
     figures.DECISIONS.labels("waiting").inc(done.waiting)
@@ -106,6 +109,7 @@ class _Lookup:
         self.snapshot = snapshot
         self.requests = {request.id: request for request in snapshot.queue}
         self.flavors = {(c.id, flavor.name): flavor for c in snapshot.clusters for flavor in c.flavors.values()}
+        self._now_reserved = snapshot
         self._now = snapshot.now
         self._clusters = {cluster.id: cluster for cluster in snapshot.clusters}
         self._runtimes = snapshot.runtimes
@@ -146,8 +150,16 @@ class _Lookup:
         windows = load_windows(self.snapshot.now) if in_use.windows else ()
         if (reservations, windows) == (self.snapshot.reservations, self.snapshot.windows):
             return placements
-        now = replace(self.snapshot, reservations=reservations, windows=windows)
-        return [one for one in placements if respects(self.requests[one.job_id], one, now)]
+        self._now_reserved = replace(self.snapshot, reservations=reservations, windows=windows)
+        return [one for one in placements if respects(self.requests[one.job_id], one, self._now_reserved)]
+
+    def reserved_quota(self, job: JobRequest) -> tuple[UUID | None, tuple[UUID, ...]]:
+        """The reserved quota that the job is part of, and that for which it leaves room, as of `still_lawful`."""
+        if not self._now_reserved.reservations:
+            return None, ()
+        sight = sight_of(job, self._now_reserved)
+        within = sight.inside.id if sight.inside is not None and sight.inside.reserved else None
+        return within, tuple(one.id for one in sight.counted if one.reserved)
 
     @cached_property
     def _domains(self) -> Mapping[UUID, clusters.queries.Domains]:
@@ -263,9 +275,9 @@ class _Draft:
     @property
     def hold_request(self) -> HoldRequest:
         """What the attempt takes from the quotas on its tenant's path."""
-        job, placement = self.job, self.placement
-        user = self.lookup.requests[job.id].user
-        return HoldRequest(self.attempt_id, job.tenant_id, job.tenant_path, placement.cluster, placement.amounts, user)
+        job, placement, request = self.job, self.placement, self.lookup.requests[self.job.id]
+        where = self.attempt_id, job.tenant_id, job.tenant_path, placement.cluster
+        return HoldRequest(*where, placement.amounts, request.user, *self.lookup.reserved_quota(request))
 
     @cached_property
     def budget_request(self) -> BudgetRequest:

@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F
-from django.db.models.functions import Greatest, Now
+from django.db.models.functions import Greatest, Least, Now
 
+import quotas.operations
 from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.reading import Faults, Fields, Refused
 from federation.engine.intake.reservation_reading import Wanted, read_reservation
@@ -17,7 +19,7 @@ from federation.locks import rewrite_reservations
 from federation.models import Reservation, ReservedNode
 from federation.queries.feasibility import NeverFits, refuse_beyond_limits, refuse_unknown_clusters, wholes
 from federation.queries.policies import policy_at
-from federation.queries.reservations import may_change, reservation_of, state_of
+from federation.queries.reservations import OVER, may_change, no_shows, reservation_of, state_of
 from federation.queries.submissions import field_errors
 from federation.queries.vacancies import Vacancies, vacancies
 from foundation import clock
@@ -25,14 +27,16 @@ from foundation.ids import new_id
 from foundation.outbox import announce
 from foundation.plain_json import instant
 from foundation.problems import Conflict, FieldError, Invalid, Problem
+from foundation.transactions import retried
 from placement.answers.booking import Booking, book
 from placement.fleet.policies import Policy
 from placement.values.decisions import Reason
 from placement.values.model import FleetCluster, JobRequest
+from quotas.engine.amounts import format_amount
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
 from tenancy.operations import Answer, answer_once, record_audit
-from tenancy.queries import Actor, NotAllowedHere, tenant_by_path
+from tenancy.queries import SYSTEM, Actor, NotAllowedHere, tenant_by_path
 
 from .submission import submitter_of
 
@@ -54,8 +58,9 @@ def make_reservation(
     """201 and the new reservation as rendered by `show`, or the first answer to this key again.
 
     Its nodes are chosen now and do not change. Raises Invalid with every field at fault, NotFound or NotAllowedHere for
-    the tenant, NeverFits and QuotaExceededForGood for a request that could never be honoured, and NodesNotFree with
-    what is missing on each cluster and who uses it, as far as the actor may see that.
+    the tenant, NeverFits and QuotaExceededForGood for a request that could never be honoured, NodesNotFree with
+    what is missing on each cluster and who uses it, as far as the actor may see that, and ReservedBeyondQuota with what is
+    reserved already of the limit that is too small.
     """
     now = clock.database_now()
     wanted = _read(body, now)
@@ -67,7 +72,13 @@ def make_reservation(
         _refuse_taken(tenant, wanted, now)
         booking = _booked(actor, tenant, wanted, now)
         row = _store(creator, tenant, wanted, booking)
-        detail = {**_times(row), "name": row.name, "cluster": booking.cluster, "nodes": list(booking.nodes)}
+        detail = {
+            **_times(row),
+            "name": row.name,
+            "cluster": booking.cluster,
+            "nodes": list(booking.nodes),
+            "quota": {name: format_amount(name, amount) for name, amount in sorted(booking.amounts.items())},
+        }
         _record(actor, "reservation.create", row, detail)
         return 201, show(reservation_of(actor, row.id))
 
@@ -149,7 +160,14 @@ def _errors(reasons: Sequence[Reason]) -> list[FieldError]:
 
 
 def _store(creator: User, tenant: Tenant, wanted: Wanted, booking: Booking) -> Reservation:
+    quota = quotas.operations.reserve_quota(
+        tenant, booking.cluster, booking.amounts, wanted.starts_at, wanted.ends_at, new=new_id()
+    )
     row = Reservation.objects.create(
+        id=quota.id,
+        quota=quota,
+        recall_seconds=wanted.recall_seconds,
+        no_show_seconds=settings.RESERVATION_NO_SHOW_SECONDS or None,
         tenant=tenant,
         created_by=creator,
         cluster_id=booking.cluster_id,
@@ -198,7 +216,7 @@ def _shorten(actor: Actor, reservation_id: UUID, ends_at: datetime) -> Reservati
         told = "must be in the future, after the start and no later than the current end: a reservation can only be shortened"
         raise Invalid.field("ends_at", "out_of_range", told)
     if ends_at != was:
-        Reservation.objects.filter(id=row.id).update(until_at=ends_at)
+        _end(row, ends_at)
         row = reservation_of(actor, reservation_id)
         _record(actor, "reservation.shorten", row, {**_times(row), "before": instant(was)})
     return row
@@ -213,9 +231,39 @@ def cancel_reservation(actor: Actor, reservation_id: UUID) -> None:
         rewrite_reservations()
         row = _changeable(actor, reservation_id)
         was = row.until_at
-        Reservation.objects.filter(id=row.id).update(until_at=Greatest(Now(), F("starts_at")), cancelled_at=Now())
+        _end(row, Greatest(Now(), F("starts_at")))
+        Reservation.objects.filter(id=row.id).update(cancelled_at=Least(Now(), F("until_at")))
         row.refresh_from_db()
         _record(actor, "reservation.cancel", row, {**_times(row), "before": instant(was)})
+
+
+def release_no_shows() -> int:
+    """The number of reservations that end now because none of their jobs has come in the time that was set for that."""
+    return sum(_release(reservation_id) for reservation_id in no_shows())
+
+
+@retried
+def _release(reservation_id: UUID) -> bool:
+    with transaction.atomic():
+        rewrite_reservations()
+        if reservation_id not in no_shows():
+            return False
+        row = Reservation.objects.get(id=reservation_id)
+        _end(row, Now())
+        Reservation.objects.filter(id=row.id).update(released_at=F("until_at"))
+        was = row.until_at
+        row.refresh_from_db()
+        detail = {**_times(row), "before": instant(was), "no_show_seconds": row.no_show_seconds}
+        _record(SYSTEM, "reservation.release", row, detail)
+    return True
+
+
+def _end(row: Reservation, until_at: Any) -> None:
+    """Ends the reservation, its nodes and its quota at an earlier time, or at that of an expression of the database."""
+    if row.quota_id is None:
+        Reservation.objects.filter(id=row.id).update(until_at=until_at)
+    else:
+        quotas.operations.end_reserved_quota(row.quota_id, until_at)
 
 
 def _read_end(body: object) -> datetime:
@@ -231,7 +279,7 @@ def _changeable(actor: Actor, reservation_id: UUID) -> Reservation:
     if not may_change(actor, row):
         raise NotAllowedHere(row.tenant, Permission.RESERVE)
     state = state_of(row, clock.database_now())
-    if state in ("ended", "cancelled"):
+    if state in OVER:
         raise Conflict(f"The reservation is {state}.", code="state_conflict")
     return row
 

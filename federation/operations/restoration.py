@@ -27,6 +27,7 @@ from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.objects import rendering
 from federation.locks import lock_job, lock_with_jobs, rewrite_standstill
 from federation.models import Attempt, ComparedCluster, Job, RemoteObject, Standstill
+from federation.queries.reservations import quota_within
 from federation.queries.snapshot import load_fleet
 from federation.queries.standstill import Circumstances, circumstances, left_of, open_standstill
 from federation.queries.submissions import field_errors
@@ -236,7 +237,8 @@ def _take(
 ) -> bool:
     name = Cluster.objects.values_list("name", flat=True).get(id=cluster_id)
     amounts = amounts_of(request, serving)
-    hold = HoldRequest(attempt_id, job.tenant_id, job.tenant.path, name, amounts, job.created_by_id)
+    within = quota_within(request.constraints.reservation, job.tenant.path, name)
+    hold = HoldRequest(attempt_id, job.tenant_id, job.tenant.path, name, amounts, job.created_by_id, within)
     refusal = quotas.operations.take_holds([hold])[attempt_id]
     if refusal is not None and refusal.code != ALREADY_HELD:
         return False

@@ -63,7 +63,8 @@ SELECT attempt.id, job.id, tenant.path, job.priority, attempt.cluster_id, cluste
        object.assumed_nodes::text,
        (SELECT array_agg(pod.node) FROM federation_podrun AS pod
          WHERE pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> ''
-           AND pod.finished_at IS NULL AND NOT pod.is_gone)
+           AND pod.finished_at IS NULL AND NOT pod.is_gone),
+       coalesce(hold.within_id::text, '')
   FROM federation_attempt AS attempt
   JOIN federation_job AS job ON job.id = attempt.job_id
   JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
@@ -128,6 +129,7 @@ class _Row(NamedTuple):
     resources: str
     assumed: str
     seen: Sequence[str] | None
+    reservation: str
 
 
 def with_preemption(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
@@ -251,6 +253,7 @@ def _running(rows: Sequence[_Row]) -> RunningJob:
         saved_at=first.saved_at,
         estimated_seconds=first.estimated_seconds,
         replaced=frozenset(first.replaced),
+        reservation=first.reservation,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import quotas.queries
 from federation.engine.intake.normal_form import request_of
@@ -10,6 +11,9 @@ from federation.models import Job
 from federation.queries.feasibility import quota_options
 from federation.queries.lent_quota import seen_among
 from federation.queries.policies import policy_at
+from federation.queries.reservations import load_reservations
+from foundation.clock import database_now
+from placement.values.advance import counted_beside, latest_end
 from placement.values.reason_codes import ReasonCode
 from quotas.engine.borrowing import path_prefixes
 from quotas.engine.holders import Holder, InTheWay, in_the_way
@@ -34,11 +38,15 @@ class HolderLine:
 
 @dataclass(frozen=True, slots=True)
 class QuotaInTheWay:
-    """A limit that has too little left for the job, and who holds it; `lacking` more must become free."""
+    """A limit that has too little left for the job, and who holds it; `lacking` more must become free. Besides, `reserved` is
+    kept for reservations that are in force at `reserved_from`.
+    """
 
     limit: Limit
     lacking: int
     holders: tuple[HolderLine, ...]
+    reserved: int
+    reserved_from: datetime | None
 
 
 def quota_in_the_way(actor: Actor, job: Job) -> tuple[QuotaInTheWay, ...]:
@@ -52,7 +60,10 @@ def quota_in_the_way(actor: Actor, job: Job) -> tuple[QuotaInTheWay, ...]:
         return ()
     limits = quotas.queries.limits_of_organisation(path)
     per_user = quotas.queries.user_limit_states(path_prefixes(path))
-    found = in_the_way(path, options, limits, per_user, job.created_by_id)
+    now = database_now()
+    end = latest_end(now, request.deadline_seconds)
+    kept = counted_beside(request.constraints.reservation, path, end, load_reservations(now), now)
+    found = in_the_way(path, options, limits, per_user, job.created_by_id, kept)
     seen = seen_among(actor, (holder.tenant_path for one in found for holder in one.holders))
     return tuple(_shown(one, path, seen) for one in found)
 
@@ -60,7 +71,8 @@ def quota_in_the_way(actor: Actor, job: Job) -> tuple[QuotaInTheWay, ...]:
 def _shown(found: InTheWay, path: str, seen: frozenset[str]) -> QuotaInTheWay:
     lines = [_line(one, path) for one in found.holders if one.tenant_path in seen or _is_own(one, path)]
     hidden = [one for one in found.holders if one.tenant_path not in seen and not _is_own(one, path)]
-    return QuotaInTheWay(found.limit, found.lacking, (*lines, *_together(hidden)))
+    parts = (*lines, *_together(hidden))
+    return QuotaInTheWay(found.limit, found.lacking, parts, found.reserved, found.reserved_from)
 
 
 def _line(one: Holder, path: str) -> HolderLine:

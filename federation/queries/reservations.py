@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Concat
 
+import quotas.queries
 from billing.engine.rating import whole_milliseconds
 from billing.queries.pools import ReservedTime
 from clusters.models import Flavor
@@ -22,18 +23,22 @@ from foundation import clock
 from foundation.problems import FieldError, Invalid, NotFound
 from placement.fleet.policies import prefixes_of
 from placement.values.advance import AdvanceReservation, longest_inside
+from quotas.engine.reserving import Reserved, beyond
+from quotas.models import Hold
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, permissions_at, tenant_by_path, visible_tenants
 
 RESERVATION_FILTERS = ("tenant", "cluster", "state")
-STATES = ("scheduled", "active", "ended", "cancelled")
+STATES = ("scheduled", "active", "ended", "released", "cancelled")
+OVER = ("ended", "released", "cancelled")
 
 OPEN = """
 SELECT reservation.id, reservation.name, tenant.path, reservation.cluster_id, cluster.name, reservation.starts_at,
        reservation.until_at,
        (SELECT array_agg(reserved.node ORDER BY reserved.node) FROM federation_reservednode AS reserved
-         WHERE reserved.reservation_id = reservation.id)
+         WHERE reserved.reservation_id = reservation.id),
+       reservation.recall_seconds, reservation.quota_id
   FROM federation_reservation AS reservation
   JOIN tenancy_tenant AS tenant ON tenant.id = reservation.tenant_id
   JOIN clusters_cluster AS cluster ON cluster.id = reservation.cluster_id
@@ -43,14 +48,44 @@ SELECT reservation.id, reservation.name, tenant.path, reservation.cluster_id, cl
 
 
 def load_reservations(now: datetime) -> tuple[AdvanceReservation, ...]:
-    """The reservations that have not ended, the earliest first. One query."""
+    """The reservations that have not ended, the earliest first. Two queries, one if there are none."""
     with connection.cursor() as cursor:
         cursor.execute(OPEN, [now])
         rows = cursor.fetchall()
-    return tuple(
-        AdvanceReservation(row_id, name, path, cluster_id, cluster, starts_at, until_at, tuple(nodes or ()))
-        for row_id, name, path, cluster_id, cluster, starts_at, until_at, nodes in rows
-    )
+    states = quotas.queries.reserved_states([quota_id for *_, quota_id in rows if quota_id is not None])
+    found = []
+    for *each, nodes, recall, quota_id in rows:
+        kept = states.get(quota_id)
+        amounts = () if kept is None else (kept.reserved, kept.used)
+        found.append(AdvanceReservation(*each, tuple(nodes or ()), recall, *amounts))
+    return tuple(found)
+
+
+NO_SHOWS = """
+SELECT reservation.id FROM federation_reservation AS reservation
+ WHERE reservation.until_at > now() AND reservation.starts_at <= now() - make_interval(secs => reservation.no_show_seconds)
+   AND NOT EXISTS (SELECT FROM quotas_hold AS hold WHERE hold.within_id = reservation.quota_id)
+   AND NOT EXISTS (SELECT FROM federation_job AS job
+                    WHERE job.state = 'queued' AND job.spec->'constraints'->>'reservation' = reservation.id::text)
+ ORDER BY reservation.id
+"""
+
+
+def no_shows() -> list[UUID]:
+    """The reservations in force of which no job has taken quota or waits, though their time for that has passed."""
+    with connection.cursor() as cursor:
+        cursor.execute(NO_SHOWS)
+        return [row_id for (row_id,) in cursor.fetchall()]
+
+
+def quota_within(named: str, tenant_path: str, cluster: str) -> UUID | None:
+    """The reserved quota that a job of a tenant which names this reservation is part of on this cluster; None if it is of none."""
+    if not named:
+        return None
+    kept = quotas.queries.reserved_states([UUID(named)]).get(UUID(named))
+    if kept is None or kept.cluster != cluster or not f"{tenant_path}/".startswith(f"{kept.tenant_path}/"):
+        return None
+    return kept.id
 
 
 def with_reservation(spec: JobSpec, tenant: Tenant) -> JobSpec:
@@ -137,7 +172,8 @@ def _in_states(states: Iterable[str], now: datetime) -> Q:
     conditions = {
         "scheduled": kept & Q(starts_at__gt=now),
         "active": kept & Q(starts_at__lte=now, until_at__gt=now),
-        "ended": kept & Q(until_at__lte=now),
+        "ended": kept & Q(until_at__lte=now, released_at__isnull=True),
+        "released": Q(released_at__isnull=False),
         "cancelled": ~kept,
     }
     wanted = Q(pk__in=[])
@@ -152,9 +188,16 @@ def state_of(row: Reservation, now: datetime) -> str:
     """One of STATES: it follows only from the times, so a reservation ends automatically."""
     if row.cancelled_at is not None:
         return "cancelled"
+    if row.released_at is not None:
+        return "released"
     if row.until_at <= now:
         return "ended"
     return "scheduled" if row.starts_at > now else "active"
+
+
+def has_been_used(row: Reservation) -> bool:
+    """Whether one of its jobs has taken quota of it."""
+    return row.quota_id is not None and Hold.objects.filter(within=row.quota_id).exists()
 
 
 def may_change(actor: Actor, row: Reservation) -> bool:
@@ -188,11 +231,21 @@ class Amounts:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaLine:
+    """Reserved quota of one resource, in base units, and what pending holds of the reservation's jobs use of it."""
+
+    resource: str
+    reserved: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationView:
     """A reservation with its nodes as they are now, and what its jobs use of them.
 
     `room` is the total of the usable nodes, `used` is what the reservation's jobs use of it, and `idle_nodes` is the
-    number of usable nodes that run none of its jobs.
+    number of usable nodes that run none of its jobs. `quota` is what counts for it, and `beyond` says which limit allows less
+    than what is reserved, because it was lowered; empty if none.
     """
 
     row: Reservation
@@ -202,6 +255,16 @@ class ReservationView:
     used: Amounts
     jobs: int
     idle_nodes: int
+    quota: tuple[QuotaLine, ...] = ()
+    beyond: str = ""
+
+    @property
+    def release_at(self) -> datetime | None:
+        """When it is released, unless one of its jobs comes before; None if it is not, or has ended."""
+        row = self.row
+        if row.no_show_seconds is None or self.state in OVER:
+            return None
+        return row.starts_at + timedelta(seconds=row.no_show_seconds)
 
     @property
     def unused(self) -> Amounts:
@@ -245,7 +308,30 @@ def views_of(rows: Sequence[Reservation], now: datetime) -> list[ReservationView
         .exclude(gpu_model="")
         .values_list("cluster_id", "name")
     )
-    return [_view(row, now, uses.get(str(row.id)), known.get(row.cluster_id, {}), gpu_flavors) for row in rows]
+    quota = quotas.queries.reserved_states([row.quota_id for row in rows if row.quota_id is not None])
+    beyond = _beyond({row.tenant.path for row in going if row.quota_id is not None}, now)
+    views = [_view(row, now, uses.get(str(row.id)), known.get(row.cluster_id, {}), gpu_flavors) for row in rows]
+    return [
+        replace(view, quota=_quota_lines(quota.get(view.row.id)), beyond=beyond.get(view.row.id, "")) for view in views
+    ]
+
+
+def _quota_lines(kept: Reserved | None) -> tuple[QuotaLine, ...]:
+    if kept is None:
+        return ()
+    used = dict(kept.used)
+    return tuple(QuotaLine(resource, amount, used.get(resource, 0)) for resource, amount in kept.reserved if amount)
+
+
+def _beyond(tenant_paths: Collection[str], now: datetime) -> dict[UUID, str]:
+    """By reservation from now on, in the organisations of these tenants, the limit that allows less than what is reserved."""
+    found: dict[UUID, str] = {}
+    for path in sorted({path.partition("/")[0] for path in tenant_paths}):
+        limits = quotas.queries.limits_of_organisation(path)
+        if limits:
+            over = beyond(limits, quotas.queries.reserved_in(path, now))
+            found |= {reservation_id: one.message for reservation_id, one in over.items()}
+    return found
 
 
 def _view(
@@ -253,7 +339,7 @@ def _view(
 ) -> ReservationView:
     state, use = state_of(row, now), use or _Use(Amounts(), set(), set())
     names = sorted(reserved.node for reserved in row.reserved_nodes.all())
-    if state in ("ended", "cancelled"):
+    if state in OVER:
         return ReservationView(row, state, tuple(NodeStanding(name, "") for name in names), Amounts(), Amounts(), 0, 0)
     standings: list[NodeStanding] = []
     room = Amounts()

@@ -19,6 +19,7 @@ from federation.queries.pod_set_lines import pod_set_text
 from federation.queries.reservations import (
     ReservationView,
     filtered_reservations,
+    has_been_used,
     may_change,
     reservation_of,
     views_of,
@@ -38,7 +39,7 @@ from .typing_in import check_chosen, whole_number, words_of
 MOST_SHOWN = 200
 NOT_OVER = "scheduled,active"
 STATE_OPTIONS: Options = ((NOT_OVER, "not ended"), ("active", "active"), ("scheduled", "scheduled"), ("ended", "ended"),
-                          ("cancelled", "cancelled"))  # fmt: skip
+                          ("released", "released"), ("cancelled", "cancelled"))  # fmt: skip
 CONTROLS = {
     "tenant": "tenant",
     "name": "name",
@@ -46,6 +47,7 @@ CONTROLS = {
     "starts_at": "starts_at",
     "ends_at": "ends_at",
     "count": "count",
+    "recall_seconds": "recall",
     f"{POD}.count": "pods",
     f"{POD}.gpu": "gpus",
     f"{POD}.gpu.count": "gpus",
@@ -91,6 +93,8 @@ class ReservationPage:
     wishes: tuple[tuple[str, str], ...]
     may_change: bool
     form: Form
+    is_unvisited: bool
+    """Whether none of its jobs has come, so that it will be released."""
     live_states: str = LIVE
 
 
@@ -169,6 +173,7 @@ def _one(request: HttpRequest, actor: Actor, row: Reservation, form: Form, *, st
         wishes=tuple(wishes),
         may_change=view.state in ("scheduled", "active") and may_change(actor, row),
         form=form,
+        is_unvisited=view.release_at is not None and not has_been_used(row),
     )
     return show(request, "federation/reservation.html", shown, status=status)
 
@@ -204,10 +209,17 @@ def _body(values: Mapping[str, str]) -> dict[str, Any]:
         "starts_at": _instant(values.get("starts_at", "")),
         "ends_at": _instant(values.get("ends_at", "")),
         "count": whole_number(values.get("count", "")),
+        "recall_seconds": _seconds(values.get("recall", "")),
         "pod_sets": [pods],
         "topology": {"level": values.get("level") or "cluster", "mode": values.get("mode") or "preferred"},
     }
     return body
+
+
+def _seconds(minutes: str) -> int | str | None:
+    """Minutes in seconds; other text unchanged, None for nothing."""
+    number = whole_number(minutes) if minutes.strip() else None
+    return number * 60 if isinstance(number, int) else number
 
 
 def _instant(text: str) -> str | None:

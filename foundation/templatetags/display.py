@@ -24,7 +24,7 @@ TONES = {
     "succeeded": "green", "failed": "red", "cancelled": "secondary",
     "reserved": "azure", "created": "indigo", "starting": "indigo", "unknown": "yellow", "preempted": "orange",
     "abandoned": "secondary", "lost": "red", "done": "green", "refused": "red", "active": "green", "expired": "secondary",
-    "expires_soon": "yellow", "open": "green", "nearly_used": "yellow", "used_up": "orange", "over": "red", "revoked": "secondary", "pending": "azure", "scheduled": "azure", "ended": "secondary",
+    "expires_soon": "yellow", "open": "green", "nearly_used": "yellow", "used_up": "orange", "over": "red", "revoked": "secondary", "pending": "azure", "scheduled": "azure", "ended": "secondary", "released": "secondary",
     "closing": "azure", "closed": "secondary", "fulfilled": "green", "missing": "orange", "conflicting": "orange", "resolved": "secondary",
     "answered": "azure", "accepted": "green", "unexplained": "yellow", "explained": "green", "dismissed": "secondary", "rejected": "secondary", "issued": "green", "credited": "secondary", "partly_credited": "yellow",
     "Pending": "azure", "Running": "blue", "Succeeded": "green", "Failed": "red", "Unknown": "yellow",
@@ -33,7 +33,7 @@ ICONS = {
     "ready": "connected", "degraded": "warning", "unreachable": "unreachable", "auth_failed": "lock", "cancelling": "cancelled",
     "reserved": "clock", "created": "dispatching", "starting": "dispatching", "preempted": "suspended", "abandoned": "cancelled",
     "lost": "unreachable", "done": "check", "refused": "cancelled", "active": "check", "expired": "clock", "expires_soon": "clock", "revoked": "cancelled",
-    "open": "check", "nearly_used": "warning", "used_up": "suspended", "over": "warning", "pending": "clock", "scheduled": "clock", "ended": "check",
+    "open": "check", "nearly_used": "warning", "used_up": "suspended", "over": "warning", "pending": "clock", "scheduled": "clock", "ended": "check", "released": "clock",
     "closing": "clock", "closed": "lock", "fulfilled": "check", "missing": "warning", "conflicting": "warning", "resolved": "check",
     "issued": "check", "unexplained": "warning", "explained": "check", "dismissed": "cancelled", "credited": "cancelled", "partly_credited": "warning",
 }  # fmt: skip

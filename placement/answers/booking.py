@@ -10,11 +10,14 @@ For jobs of one pod set without a required topology they always do: each pod tak
 where no node holds it, so only the number of places counts.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from placement.cycle.timeline import Candidate, Seeker, take
+from placement.fleet.amounts import amounts_of
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.policies import NO_POLICY, Policy
@@ -31,11 +34,12 @@ MOST_NODES = 500
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """The reserved nodes, by name."""
+    """The reserved nodes, by name, and the quota of all jobs together, by resource in base units."""
 
     cluster_id: UUID
     cluster: str
     nodes: tuple[str, ...]
+    amounts: Mapping[str, int]
 
 
 def book(
@@ -53,12 +57,13 @@ def book(
     failed: dict[int, Reason] = {}
     for number in dict.fromkeys(int(seeker.cluster_of[candidate]) for candidate in seeker.ranked):
         state = FleetState(fleet)
-        nodes, held = _put_in(seeker, state, number, copies)
-        if held == copies:
-            nodes = _fewer(seeker, number, copies, nodes) or nodes
+        used = _put_in(seeker, state, number, copies)
+        if used.copies == copies:
+            used = _fewer(seeker, number, copies, used.nodes) or used
+        nodes, held, cluster = used.nodes, used.copies, fleet.clusters[number]
         if held == copies and len(nodes) <= MOST_NODES:
-            return Booking(fleet.clusters[number].id, fleet.clusters[number].name, tuple(sorted(nodes)))
-        failed[number] = _too_large(fleet.clusters[number].name, len(nodes))
+            return Booking(cluster.id, cluster.name, tuple(sorted(nodes)), dict(used.amounts))
+        failed[number] = _too_large(cluster.name, len(nodes))
         if held < copies:
             reason, _ = reason_on(shape, number, state, policy)
             failed[number] = reason._replace(message=f"has room for {held} of {copies}; for the next: {reason.message}")
@@ -66,20 +71,36 @@ def book(
     return tuple(failed.get(number) or reason_on(shape, number, empty, policy)[0] for number in audience.clusters)
 
 
-def _put_in(seeker: Seeker, state: FleetState, cluster: int, copies: int) -> tuple[set[str], int]:
-    """The nodes of the copies that fit on the cluster, and the number of these copies."""
+class _Used(NamedTuple):
+    """The copies that fit on a cluster: their number, nodes, and quota."""
+
+    copies: int
+    nodes: set[str]
+    amounts: Counter[str]
+
+
+def _put_in(seeker: Seeker, state: FleetState, cluster: int, copies: int) -> _Used:
     nodes: set[str] = set()
+    amounts: Counter[str] = Counter()
     here = frozenset([cluster])
     for held in range(copies):
         fit = seeker.fit(state, here)
         if fit is None:
-            return nodes, held
+            return _Used(held, nodes, amounts)
         take(state, *fit)
         nodes |= _names(*fit, state=state)
-    return nodes, copies
+        amounts.update(_amounts(seeker, fit[0], state))
+    return _Used(copies, nodes, amounts)
 
 
-def _fewer(seeker: Seeker, cluster: int, copies: int, than: set[str]) -> set[str] | None:
+def _amounts(seeker: Seeker, candidate: Candidate, state: FleetState) -> dict[str, int]:
+    """The quota that one copy takes there."""
+    pools = candidate.ask.pools[candidate.number].tolist()
+    flavors = (state.fleet.pools[pool].flavor for pool in pools)
+    return amounts_of(seeker.job, dict(zip((pods.name for pods in seeker.job.pod_sets), flavors, strict=True)))
+
+
+def _fewer(seeker: Seeker, cluster: int, copies: int, than: set[str]) -> _Used | None:
     """Fewer nodes of a cluster that hold all copies of a job of one pod set, if there are such; else None."""
     if len(seeker.ask.pod_sets) > 1:
         return None
@@ -90,8 +111,8 @@ def _fewer(seeker: Seeker, cluster: int, copies: int, than: set[str]) -> set[str
     for number in range(*seeker.fleet.first_pool_of_cluster[cluster : cluster + 2]):
         names = seeker.fleet.pools[number].node_names
         state.close(number, [node for node, name in enumerate(names) if name not in chosen])
-    nodes, held = _put_in(seeker, state, cluster, copies)
-    return nodes if held == copies else None
+    used = _put_in(seeker, state, cluster, copies)
+    return used if used.copies == copies else None
 
 
 def _roomiest(seeker: Seeker, state: FleetState, cluster: int, copies: int) -> set[str]:

@@ -33,6 +33,8 @@ def flavor_room(flavor: FleetFlavor, chains: Lines, lenders: Lenders[LimitState]
     if not rooms:
         return FlavorRoom(flavor.name, resources[0], None, None, None, 0, ())
     free, own = min(one.free for one in rooms), min(one.own for one in rooms)
+    # what is reserved and not used is not held: it is owed to no one
+    now = [one for one, chain in zip(rooms, counting, strict=True) if all(line.of is None for line in chain)]
     of_tenants = [one for one, chain in zip(rooms, counting, strict=True) if chain[0].limit.user is None]
     return FlavorRoom(
         flavor=flavor.name,
@@ -40,6 +42,6 @@ def flavor_room(flavor: FleetFlavor, chains: Lines, lenders: Lenders[LimitState]
         guaranteed=min(free, min((one.guaranteed for one in of_tenants), default=free)),
         own=own,
         borrowable=free - own,
-        owed=max(one.owed for one in rooms),
-        reclaimers=tuple(sorted({tenant for one in rooms for tenant in one.reclaimers})),
+        owed=max(one.owed for one in now),
+        reclaimers=tuple(sorted({tenant for one in now for tenant in one.reclaimers})),
     )

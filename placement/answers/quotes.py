@@ -29,6 +29,7 @@ from placement.ranking.fragmentation import typical_of
 from placement.ranking.reasons import reason_on
 from placement.ranking.runtimes import runtime_of
 from placement.ranking.strategies import weights_of
+from placement.values.advance import AdvanceReservation
 from placement.values.decisions import Placement, Reason, Wait
 from placement.values.images import KnownImage
 from placement.values.model import JobRequest, LimitState, Runtime, Snapshot, TypicalPod
@@ -267,7 +268,7 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
     counter = _Counter(ask, state, most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
     books = limit_book(snapshot), BudgetBook(snapshot.budgets, snapshot.now)
     keep_claimed(books[0], snapshot)
-    allowance = _Allowance(job, *books, fleet, ask)
+    allowance = _Allowance(job, *books, fleet, ask, sight.counted)
     lenders = Lenders(snapshot.limits, books[0])
     rooms = []
     for number in audience.clusters:
@@ -327,10 +328,19 @@ class _Counter:
 class _Allowance:
     """The most jobs that the limits and budgets on the tenant's path allow, with the candidates that take least."""
 
-    def __init__(self, job: JobRequest, book: LimitBook, budgets: BudgetBook, fleet: Fleet, ask: Ask) -> None:
+    def __init__(
+        self,
+        job: JobRequest,
+        book: LimitBook,
+        budgets: BudgetBook,
+        fleet: Fleet,
+        ask: Ask,
+        counted: tuple[AdvanceReservation, ...],
+    ) -> None:
         self.anywhere = 0
         """What the limits that apply to all clusters leave."""
         self._job, self._book, self._budgets, self._fleet, self._ask = job, book, budgets, fleet, ask
+        self._counted = counted
         self._most_affordable = 0
         self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
 
@@ -339,7 +349,7 @@ class _Allowance:
         best = 0
         if room:
             for amounts in {id(one): one for one in map(self._amounts_of, candidates)}.values():
-                times = list(_times(self._book.chains(self._job.tenant_path, cluster, self._job.user), amounts))
+                times = list(_times(self._book.open_to(self._job, cluster, self._counted), amounts))
                 best = max(best, min((count for _, count in times), default=UNLIMITED))
                 everywhere = min((count for chain, count in times if not chain[0].limit.clusters), default=UNLIMITED)
                 self.anywhere = max(self.anywhere, everywhere)
@@ -350,7 +360,7 @@ class _Allowance:
 
     def rooms(self, cluster: str, candidates: list[int], lenders: Lenders[LimitState]) -> tuple[FlavorRoom, ...]:
         """What quota leaves of each flavor of a cluster's candidates, by name."""
-        chains = self._book.chains(self._job.tenant_path, cluster, self._job.user)
+        chains = self._book.open_to(self._job, cluster, self._counted)
         found: dict[str, FlavorRoom] = {}
         for candidate in candidates:
             for pods, pool in zip(self._job.pod_sets, self._ask.pools[candidate].tolist(), strict=True):

@@ -1,6 +1,6 @@
 """Backfill: jobs that wait for room take nodes that are kept for others, if they end before those need them."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitBook
 from placement.ranking.runtimes import longest_seconds
+from placement.values.advance import AdvanceReservation
 from placement.values.model import JobRequest, Snapshot
 from placement.values.reason_codes import ReasonCode
 from quotas.engine.borrowing import obstacle
@@ -30,7 +31,13 @@ class Backfill:
     """Lends kept nodes to jobs in a cycle."""
 
     def __init__(
-        self, snapshot: Snapshot, state: FleetState, book: LimitBook, budgets: BudgetBook, scopes: Scopes
+        self,
+        snapshot: Snapshot,
+        state: FleetState,
+        book: LimitBook,
+        budgets: BudgetBook,
+        scopes: Scopes,
+        counted: Sequence[AdvanceReservation] = (),
     ) -> None:
         self._snapshot = snapshot
         self._state = state
@@ -38,6 +45,7 @@ class Backfill:
         self._book = book
         self._budgets = budgets
         self._scopes = scopes
+        self._counted = counted
 
     def borrow(self, job: JobRequest, scope: Scope) -> Borrowed | None:
         """Where the job could go on nodes that are kept for others, if it ends before those need
@@ -76,7 +84,7 @@ class Backfill:
                 return None
             candidate, sites = fit
             terms = self._scopes.terms(job, candidate)
-            limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name, job.user)
+            limits = self._book.open_to(job, self._fleet.clusters[terms.cluster].name, self._counted)
             if (obstacle(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)) is None:
                 return Choice(candidate.number, terms, sites, limits)
             clusters.discard(terms.cluster)

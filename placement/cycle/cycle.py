@@ -8,6 +8,7 @@ one tenant and shape share one verdict, because within a cycle room and quota on
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
@@ -20,9 +21,10 @@ from placement.fleet.limits import LimitBook, keep_claimed, limit_book
 from placement.fleet.siting import Site
 from placement.ranking.pulls import Pulls
 from placement.ranking.runtimes import runtime_of
+from placement.values.advance import AdvanceReservation
 from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, LimitState, Release, Snapshot
-from quotas.engine.borrowing import give_back, obstacle, take
+from quotas.engine.borrowing import obstacle
 from quotas.engine.origin import Lenders, Origin, origins
 
 from .fair_share import Turns
@@ -73,6 +75,8 @@ class Bench(NamedTuple):
     """The nodes that the cycle keeps for it, by pool."""
     is_closed: bool
     """Whether it cannot run at all now, for example before its reservation begins."""
+    counted: tuple[AdvanceReservation, ...]
+    """The reservations whose quota is kept from it."""
 
 
 class Cycle:
@@ -153,13 +157,13 @@ class Cycle:
 
     def _choose(self, job: JobRequest, scope: Scope) -> Choice | None:
         """The best candidate that has room, quota and budget."""
-        contest = scope.contest
+        contest, counted = scope.contest, self._visibility.counted(job)
         while (candidate := contest.best(scope.left_out)) is not None:
             terms = contest.terms(job, candidate)
             sites = contest.site(candidate, terms)
             if sites is None:
                 continue
-            limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name, job.user)
+            limits = self._book.open_to(job, self._fleet.clusters[terms.cluster].name, counted)
             refusal = obstacle(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)
             if refusal is None:
                 return Choice(candidate, terms, sites, limits)
@@ -174,16 +178,16 @@ class Cycle:
             yield
             return
         limits, claim = kept
-        give_back(limits, claim.amounts)
+        self._book.give_back(limits, claim.amounts, job.constraints.reservation)
         yield
-        take(limits, claim.amounts)
+        self._book.take(limits, claim.amounts, job.constraints.reservation)
 
     def _take(self, job: JobRequest, choice: Choice) -> Placement:
         for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
             self._visibility.take(pool, need, found)
         if (kept := self._claimed.pop(job.id, None)) is not None:
-            give_back(kept[0], kept[1].amounts)
-        take(choice.limits, choice.terms.amounts)
+            self._book.give_back(kept[0], kept[1].amounts, job.constraints.reservation)
+        self._book.take(choice.limits, choice.terms.amounts, job.constraints.reservation)
         self._budgets.charge(job, choice.terms.flavors)
         placement = self._placement(job, choice)
         self._placed.append((job, placement))
@@ -288,8 +292,8 @@ class Cycle:
 
     def origins(self, job: JobRequest, placement: Placement) -> tuple[Origin, ...]:
         """Whose quota the job would take at this place, by what earlier jobs left."""
-        chains = self._book.chains(job.tenant_path, placement.cluster)
         with self._own_quota(job):
+            chains = self._book.open_to(replace(job, user=None), placement.cluster, self._visibility.counted(job))
             return origins(chains, placement.amounts, self._lenders)
 
     @cached_property
@@ -300,7 +304,8 @@ class Cycle:
         """What a trial of the job starts from, after the last job of the queue."""
         job, visible = self._visibility.of(job)
         kept, gate = self._kept.get(job.id, ()), visible.sight.gate
-        return Bench(job, visible.state, visible.scopes, self._book, self._budgets, kept, gate is not None)
+        counted = visible.sight.counted
+        return Bench(job, visible.state, visible.scopes, self._book, self._budgets, kept, gate is not None, counted)
 
     def placed_in(self, job: JobRequest, scopes: Scopes) -> Placement | None:
         """The place that `consider` would take in the state of these scopes; None if there is none. Deducts nothing."""

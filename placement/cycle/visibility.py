@@ -21,7 +21,15 @@ from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitBook
 from placement.fleet.siting import Need, Site
 from placement.ranking.contest import Verdict
-from placement.values.advance import AdvanceReservation, closed_to, latest_end, longest_inside, named_by
+from placement.values.advance import (
+    AdvanceReservation,
+    closed_to,
+    counted_beside,
+    kept_from,
+    latest_end,
+    longest_inside,
+    named_by,
+)
 from placement.values.decisions import Closure, Placement, Reason
 from placement.values.maintenance import MaintenanceWindow
 from placement.values.model import JobRequest, Snapshot
@@ -57,6 +65,13 @@ class Sight:
     """The maintenance windows that it could run into, the earliest first."""
     claims: tuple[RoomClaim, ...] = ()
     """The nodes that are kept for other jobs, for which running ones are being stopped."""
+    others: tuple[AdvanceReservation, ...] = ()
+    """If it is inside of one, the other reservations that it would overlap, as far as they keep quota."""
+
+    @property
+    def counted(self) -> tuple[AdvanceReservation, ...]:
+        """The reservations whose quota is kept from the job."""
+        return self.closed if self.inside is None else self.others
 
 
 def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
@@ -67,11 +82,13 @@ def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
     avoided, end = job.constraints.avoid_nodes, latest_end(now, job.deadline_seconds)
     windows, claims = closed_to(snapshot.windows, end, now), claims_of_others(snapshot.claims, job.id)
     if not job.constraints.reservation:
-        return Sight(closed_to(reservations, end, now), avoided=avoided, windows=windows, claims=claims)
+        return Sight(kept_from(reservations, end, now), avoided=avoided, windows=windows, claims=claims)
     inside = named_by(job.constraints.reservation, job.tenant_path, reservations)
     if inside is None or inside.until_at <= now:
         return Sight(gate=Gate(ReasonCode.RESERVATION_OVER, "the reservation that it names has ended or was cancelled"))
-    return Sight(inside=inside, gate=_gate(job, inside, now), avoided=avoided, windows=windows, claims=claims)
+    others = counted_beside(job.constraints.reservation, job.tenant_path, end, reservations, now)
+    gate = _gate(job, inside, now)
+    return Sight(inside=inside, gate=gate, avoided=avoided, windows=windows, claims=claims, others=others)
 
 
 def horizon(queue: Iterable[JobRequest], now: datetime) -> datetime | None:
@@ -191,7 +208,7 @@ class VisibleFleet:
         self.sight = sight
         self.state = state_seen(fleet, sight, snapshot.now)
         self.scopes = Scopes(snapshot, self.state)
-        self.lender = Backfill(snapshot, self.state, book, budgets, self.scopes)
+        self.lender = Backfill(snapshot, self.state, book, budgets, self.scopes, sight.counted)
         self._fleet = fleet
         self._now = snapshot.now
 
@@ -256,6 +273,10 @@ class Visibility:
             seen = self._fleets_by_kind[kind] = found or self._fleet_of(sight_of(job, self._snapshot))
         return seen_through(seen.sight, job, self._snapshot.now), seen
 
+    def counted(self, job: JobRequest) -> tuple[AdvanceReservation, ...]:
+        """The reservations whose quota is kept from the job."""
+        return self.of(job)[1].sight.counted if self._snapshot.reservations else ()
+
     @cached_property
     def strictest(self) -> VisibleFleet:
         """The fleet without reserved nodes, and without those of windows before the horizon: every job of the queue that
@@ -263,7 +284,7 @@ class Visibility:
         """
         now, windows = self._snapshot.now, self._snapshot.windows
         met = closed_to(windows, horizon(self._snapshot.queue, now), now) if windows else ()
-        closed = closed_to(self._snapshot.reservations, None, now)
+        closed = kept_from(self._snapshot.reservations, None, now)
         return self._fleet_of(Sight(closed, windows=met, claims=self._snapshot.claims))
 
     def holds_claim(self, job: JobRequest) -> bool:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -89,7 +90,7 @@ class Trial:
         state = self._state([cluster], [run for run in ended if self._numbers.get(run.cluster_id) == cluster])
         name = self._fleet.clusters[cluster].name
         with self._returned(ended):
-            limits = self._bench.book.chains(self.job.tenant_path, name, self.job.user)
+            limits = self._bench.book.open_to(self.job, name, self._bench.counted)
             for number in self._candidates[cluster]:
                 if obstacle(limits, self._amounts_at(number)) is not None:
                     continue
@@ -107,11 +108,12 @@ class Trial:
     def short_limits(self) -> set[int]:
         """The identities of the quota limits that have too little left for the job now."""
         short: set[int] = set()
+        without_user = replace(self.job, user=None)
         for cluster, candidates in self._candidates.items():
-            limits = self._bench.book.chains(self.job.tenant_path, self._fleet.clusters[cluster].name)
+            limits = self._bench.book.open_to(without_user, self._fleet.clusters[cluster].name, self._bench.counted)
             for number in candidates:
                 rising = _along(limits, self._amounts_at(number), rises)
-                short |= {id(line) for line, rise in rising if line.held + rise > line.limit.cap}
+                short |= {id(line.of or line) for line, rise in rising if line.held + rise > line.limit.cap}
         return short
 
     def _is_affordable(self, number: int) -> bool:
@@ -163,7 +165,7 @@ class Trial:
         return found
 
     @contextmanager
-    def _returned(self, ended: Iterable[RunningJob]) -> Iterator[None]:
+    def _returned(self, ended: Sequence[RunningJob]) -> Iterator[None]:
         """The limits while the holds of these runs count as ended."""
         before: dict[int, tuple[Line[LimitState], int]] = {}
         for run in ended:
@@ -172,6 +174,7 @@ class Trial:
             ):
                 before.setdefault(id(line), (line, line.held))
                 line.held -= fall
+            self._bench.book.use(run.reservation, run.amounts, -1)
         for line, held in before.values():
             line.held += min(held - line.held, self._snapshot.overdrawn.get(line.limit.id, 0))
         try:
@@ -179,6 +182,8 @@ class Trial:
         finally:
             for line, held in before.values():
                 line.held = held
+            for run in ended:
+                self._bench.book.use(run.reservation, run.amounts)
 
 
 def _along(limits: Lines, amounts: Mapping[str, int], changes: Changes) -> Iterator[tuple[Line[LimitState], int]]:

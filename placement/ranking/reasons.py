@@ -125,7 +125,11 @@ def quota_message(refusal: Refusal) -> str:
         )
     elif refusal.is_borrowing:
         borrowing = "; too little is left to borrow"
-    return f"needs {asked}{of_what}; {limit.tenant_path} has {left} left of its {cap}{scope}{borrowing}"
+    reserved = ""
+    if refusal.line.reserved_from is not None:
+        amount = quantity(limit.resource, refusal.line.reserved)
+        reserved = f", {amount} of it reserved from {refusal.line.reserved_from:%d %b %H:%M} UTC on"
+    return f"needs {asked}{of_what}; {limit.tenant_path} has {left} left of its {cap}{scope}{reserved}{borrowing}"
 
 
 def nearest_message(reasons: Sequence[Reason]) -> str:

@@ -121,6 +121,10 @@ class QuotaShown(serializers.Serializer[Any]):
     free = serializers.CharField(
         help_text="What can still be taken here, under this limit and those that it borrows from."
     )
+    reserved = serializers.CharField(
+        help_text="What is kept now for reservations whose jobs do not hold it. Only they, and jobs that it is lent to, take it."
+    )
+    reserved_most = serializers.CharField(help_text="The most that is kept so at any time from now on.")
     surplus = serializers.CharField(help_text="What is held beyond the limit, because it was lowered.")
     reclaim_after = serializers.IntegerField(
         allow_null=True, help_text="Seconds after which a surplus is taken back. Null: never."

@@ -10,6 +10,7 @@ may hold at a tenant and below it: a chain of one limit, which neither borrows n
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -60,6 +61,11 @@ class Line(Generic[L]):
 
     limit: L
     held: int
+    reserved: int = 0
+    """The part of `held` that is reserved and not used, from `reserved_from` on (`reserved`)."""
+    reserved_from: datetime | None = None
+    of: "Line[L] | None" = None
+    """The line of the book, if this one is it as it is at a later time."""
 
     @property
     def unused(self) -> int:
@@ -98,7 +104,8 @@ class Standing(NamedTuple):
 
     `borrowed` is what it holds above its nominal amount, `lent` the part of the nominal amount that is neither held nor
     free, because other tenants hold it. `guaranteed_unused` counts at the limit above though it is not held. `free` is
-    the most that can still be taken here.
+    the most that can still be taken here. `reserved` is kept there now for reservations whose work does not hold it, and
+    `reserved_most` the most that is at any time from now on.
     """
 
     borrowed: int
@@ -106,6 +113,8 @@ class Standing(NamedTuple):
     guaranteed: int
     guaranteed_unused: int
     free: int
+    reserved: int = 0
+    reserved_most: int = 0
 
 
 def standing(chain: Chain[L], nominal: int, borrowed_at_most: int) -> Standing:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
-from .borrowing import Book, obstacle
+from .borrowing import Book, Obstacle, obstacle
 from .holds import Limit, UserLimit, own_lines, parents
+from .reserved import Kept, Reserves
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class InTheWay:
-    """A limit that has too little left for work: `lacking` more would have to be free there. `holders` are all that it counts."""
+    """A limit that has too little left for work: `lacking` more would have to be free there. `holders` are all that it counts;
+    besides, `reserved` is kept from the work for reservations that are in force at `reserved_from`.
+    """
 
     limit: Limit
     lacking: int
     holders: tuple[Holder, ...]
+    reserved: int = 0
+    reserved_from: datetime | None = None
 
 
 def in_the_way(
@@ -41,21 +47,34 @@ def in_the_way(
     limits: Sequence[Limit],
     per_user: Sequence[UserLimit] = (),
     user: UUID | None = None,
+    reserved: Sequence[Kept] = (),
 ) -> tuple[InTheWay, ...]:
     """The limits that refuse each option (cluster name, amounts) now, each once with the least that it lacks; empty if one
-    option fits. Limits on each user are left out: only that user's work is in the way there.
+    option fits. Limits on each user are left out: only that user's work is in the way there. `reserved` is the quota that is
+    kept from the work.
     """
     book = Book(limits, per_user)
-    found: dict[UUID, tuple[Limit, int]] = {}
+    reserves = Reserves(book, reserved)
+    found: dict[UUID, Obstacle[Limit]] = {}
     for cluster_name, amounts in options:
-        blocking = obstacle(book.chains(tenant_path, cluster_name, user), amounts)
+        chains = book.chains(tenant_path, cluster_name, user)
+        blocking = obstacle(reserves.beside(chains, tenant_path, reserved), amounts)
         if blocking is None:
             return ()
         limit = blocking.line.limit
         if limit.user is None:
             known = found.get(limit.id)
-            found[limit.id] = limit, blocking.lacking if known is None else min(known[1], blocking.lacking)
-    return tuple(InTheWay(limit, lacking, holders(limit, limits)) for limit, lacking in found.values())
+            found[limit.id] = blocking if known is None or blocking.lacking < known.lacking else known
+    return tuple(
+        InTheWay(
+            one.line.limit,
+            one.lacking,
+            holders(one.line.limit, limits),
+            one.line.reserved,
+            one.line.reserved_from,
+        )
+        for one in found.values()
+    )
 
 
 def holders(limit: Limit, limits: Sequence[Limit]) -> tuple[Holder, ...]:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from .amounts import MAX_AMOUNT, format_amount
 from .borrowing import Book, Chains, Obstacle, obstacle, path_prefixes, take
+from .reserved import Kept, Reserves
 
 Code = Literal["quota_exceeded", "user_limit_exceeded", "already_held", "tenant_moved"]
 ANY_USER = UUID(int=0)
@@ -83,6 +84,10 @@ class HoldRequest:
     amounts: Mapping[str, int]
     user_id: UUID | None = None
     """Whose work it is. Without, no limit on users applies."""
+    within_id: UUID | None = None
+    """The reserved quota that it is part of."""
+    beside: tuple[UUID, ...] = ()
+    """The reserved quota that it has to leave room for, because it may still hold when that begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +124,27 @@ class Take:
 
 
 def grant(
-    requests: Sequence[HoldRequest], limits: Iterable[Limit], per_user: Iterable[UserLimit] = ()
+    requests: Sequence[HoldRequest],
+    limits: Iterable[Limit],
+    per_user: Iterable[UserLimit] = (),
+    reserved: Sequence[Kept] = (),
 ) -> tuple[dict[UUID, HoldRefusal | None], tuple[Take, ...]]:
     """The outcome of each request in order (None = granted), and the journal lines of the granted ones: one for each
-    resource and scope, at the nearest limit. Limits on users have no lines.
+    resource and scope, at the nearest limit. Limits on users have no lines. `reserved` is all that requests are within or beside.
     """
     book = Book(limits, per_user)
+    reserves = Reserves(book, reserved)
     outcomes: dict[UUID, HoldRefusal | None] = {}
     takes: list[Take] = []
     for request in requests:
         chains = book.chains(request.tenant_path, request.cluster_name, request.user_id)
-        blocking = obstacle(chains, request.amounts)
+        counted = [one for one in reserved if one.id in request.beside] if request.beside else ()
+        blocking = obstacle(reserves.beside(chains, request.tenant_path, counted), request.amounts)
         outcomes[request.holder_id] = None if blocking is None else _exceeded(blocking)
         if blocking is None:
             take(chains, request.amounts)
+            if request.within_id is not None:
+                reserves.use(request.within_id, request.amounts)
             takes += [
                 Take(request.holder_id, limit_id, amount) for limit_id, amount in lines_of(chains, request.amounts)
             ]
@@ -240,7 +252,11 @@ def _exceeded(blocking: Obstacle[Limit]) -> HoldRefusal:
     if blocking.rise < blocking.asked:
         asked = f"{asked} of {_shown(limit, blocking.asked)}"
     held = "held" if limit.user is None else "held by the job's user"
-    return _refusal(blocking, f"{_limit_text(limit)}: {_shown(limit, line.held)} {held}, {asked} requested")
+    reserved = ""
+    if line.reserved_from is not None:
+        reserved = f", {_shown(limit, line.reserved)} reserved from {line.reserved_from:%Y-%m-%d %H:%M} UTC on"
+    counts = f"{_shown(limit, line.held - line.reserved)} {held}{reserved}"
+    return _refusal(blocking, f"{_limit_text(limit)}: {counts}, {asked} requested")
 
 
 def _too_small(blocking: Obstacle[Limit]) -> HoldRefusal:

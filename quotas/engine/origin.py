@@ -94,15 +94,15 @@ def origins(
     chains: Mapping[str, Sequence[Chain[L]]], amounts: Mapping[str, int], lenders: Lenders[L]
 ) -> tuple[Origin, ...]:
     """Whose quota the amounts are, by each chain of limits that counts them. Limits on each user lend nothing and are left
-    out.
+    out. Of a chain as it is at several times, the one that leaves least to its own counts.
     """
-    return tuple(
-        origin(chain, amount, lenders)
-        for resource, amount in sorted(amounts.items())
-        if amount > 0
-        for chain in chains.get(resource, ())
-        if chain[0].limit.user is None
-    )
+    found: dict[UUID, Origin] = {}
+    for resource, amount in sorted(amounts.items()):
+        for chain in chains.get(resource, ()) if amount > 0 else ():
+            if chain[0].limit.user is None:
+                one, known = origin(chain, amount, lenders), found.get(chain[0].limit.id)
+                found[chain[0].limit.id] = one if known is None or one.own < known.own else known
+    return tuple(found.values())
 
 
 def origin(chain: Chain[L], amount: int, lenders: Lenders[L]) -> Origin:

@@ -10,6 +10,8 @@ from .limits import delete_limit as delete_limit
 from .limits import keep_holders_in_place as keep_holders_in_place
 from .limits import keep_limits_at as keep_limits_at
 from .limits import put_limit as put_limit
+from .reserved import end_reserved_quota as end_reserved_quota
+from .reserved import reserve_quota as reserve_quota
 from .submission_limits import delete_submission_limit as delete_submission_limit
 from .submission_limits import put_submission_limit as put_submission_limit
 from .user_limits import delete_user_limit as delete_user_limit

@@ -1,6 +1,7 @@
 """Takes and ends holds in batches, and counts past use."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 from uuid import UUID
 
@@ -10,10 +11,12 @@ from django.db.models import Case, Value, When
 from django.db.models.functions import Now
 
 from quotas import locks
+from quotas.engine.amounts import MAX_AMOUNT
 from quotas.engine.borrowing import path_prefixes
 from quotas.engine.holds import HoldRefusal, HoldRequest, Take, asked_at, grant
+from quotas.engine.reserving import Reserved
 from quotas.models import Hold, PastHalfLife
-from quotas.queries import as_value, current_limits
+from quotas.queries import as_value, current_limits, reserved_states
 from tenancy.locks import keep_tenants_in_place
 
 from .user_limits import lock_users_of
@@ -29,15 +32,38 @@ def take_holds(requests: Sequence[HoldRequest]) -> dict[UUID, HoldRefusal | None
         places = keep_tenants_in_place(
             {prefix for request in requests for prefix in path_prefixes(request.tenant_path)}
         )
-        found = current_limits(set(places.values()), {name for request in requests for name in request.amounts})
-        limits = locks.lock_rising(found, asked_at(requests, [as_value(limit) for limit in found]))
+        reserved = reserved_states({one for request in requests for one in _reserved_ids(request)})
+        paths = {prefix for one in reserved.values() for prefix in path_prefixes(one.tenant_path)}
+        resources = {name for request in requests for name in request.amounts}
+        found = current_limits({*places.values(), *paths}, resources)
+        asked = [*requests, *_whole_paths(requests, reserved)]
+        limits = locks.lock_rising(found, asked_at(asked, [as_value(limit) for limit in found]))
+        reserved = reserved_states(reserved.keys())  # what is used of it may have changed before the limits were locked
         outcomes = _refused_before_counting(requests, places)
         counted = [request for request in requests if request.holder_id not in outcomes]
         per_user = lock_users_of(counted, set(places.values()))
-        granted, takes = grant(counted, [as_value(limit) for limit in limits], per_user)
+        granted, takes = grant(counted, [as_value(limit) for limit in limits], per_user, list(reserved.values()))
         _write_holds([request for request in counted if granted[request.holder_id] is None], takes)
     outcomes.update(granted)
     return {request.holder_id: outcomes[request.holder_id] for request in requests}
+
+
+def _reserved_ids(request: HoldRequest) -> tuple[UUID, ...]:
+    return request.beside if request.within_id is None else (*request.beside, request.within_id)
+
+
+def _whole_paths(requests: Sequence[HoldRequest], reserved: Mapping[UUID, Reserved]) -> list[HoldRequest]:
+    """Requests so large that the limits on the whole paths are locked: for whoever leaves room for reserved quota, and for
+    that quota. Otherwise work within guarantees would change what is unused of it meanwhile.
+    """
+    found = [
+        replace(request, amounts=dict.fromkeys(request.amounts, MAX_AMOUNT)) for request in requests if request.beside
+    ]
+    for one in {one_id for request in requests for one_id in request.beside} & reserved.keys():
+        kept = reserved[one]
+        amounts = dict.fromkeys(dict(kept.reserved), MAX_AMOUNT)
+        found.append(HoldRequest(kept.id, kept.id, kept.tenant_path, kept.cluster, amounts))
+    return found
 
 
 def end_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
@@ -99,8 +125,8 @@ def _write_holds(granted: Sequence[HoldRequest], takes: Sequence[Take]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "WITH held AS ("
-            " INSERT INTO quotas_hold (holder_id, tenant_id, user_id, cluster_name, amounts, state)"
-            " SELECT holder_id, tenant_id, user_id, cluster_name, amounts, 'pending'"
+            " INSERT INTO quotas_hold (holder_id, tenant_id, user_id, within_id, cluster_name, amounts, state)"
+            " SELECT holder_id, tenant_id, user_id, within_id, cluster_name, amounts, 'pending'"
             " FROM json_populate_recordset(NULL::quotas_hold, %s::json))"
             " INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
             " SELECT holder_id, limit_id, 'take', amount FROM json_to_recordset(%s::json)"

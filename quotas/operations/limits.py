@@ -7,8 +7,8 @@ from uuid import UUID
 
 import msgspec
 from django.db import connection, transaction
-from django.db.models import Q, Sum
-from django.db.models.functions import Now
+from django.db.models import F, Q, Sum
+from django.db.models.functions import Greatest, Now
 
 from clusters.queries import visible_clusters
 from foundation.outbox import announce
@@ -17,7 +17,7 @@ from quotas import locks
 from quotas.engine.amounts import KINDS, MAX_AMOUNT, format_amount, is_resource
 from quotas.engine.borrowing import Line, left
 from quotas.engine.holds import CEILING, Borrowing, Limit, overcommitted, own_lines, recounted
-from quotas.models import MOST_RECLAIM_SECONDS, Hold, HoldMovement, QuotaLimit
+from quotas.models import MOST_RECLAIM_SECONDS, Hold, HoldMovement, QuotaLimit, ReservedQuota
 from quotas.queries import as_value, limit_by_id, limits_of_organisation
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
@@ -155,6 +155,14 @@ def keep_holders_in_place(sender: object, *, tenant: Tenant, new_parent: Tenant,
         raise Conflict(
             f"{tenant.path} has work that holds quota. Move the tenant when that work has ended.",
             code="tenant_holds_quota",
+        )
+    open_ones = ReservedQuota.objects.filter(below, until_at__gt=Greatest(Now(), F("starts_at")))
+    if (number := open_ones.count()) > 0:
+        has = "1 reservation" if number == 1 else f"{number} reservations"
+        raise Conflict(
+            f"{tenant.path} has {has} that count against the limits on its path. Move the tenant when they have ended,"
+            " or cancel them.",
+            code="tenant_has_reservations",
         )
     limits = limits_of_organisation(tenant.path)
     moved = [

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from fractions import Fraction
 
+from placement.values.advance import AdvanceReservation
 from placement.values.decisions import Decisions, Placement
 from placement.values.model import FleetCluster, JobRequest, LimitState, PodSetRequest, Snapshot
 
@@ -27,6 +28,7 @@ def check(snapshot: Snapshot, decisions: Decisions) -> None:
         check_maintenance(snapshot, jobs[placement.job_id], placement)
     check_nodes(snapshot, decisions, jobs)
     check_limits(snapshot, decisions, jobs)
+    check_reserved_quota(snapshot, decisions, jobs)
     check_budgets(snapshot, decisions, jobs)
 
 
@@ -70,9 +72,62 @@ def check_reserved(snapshot: Snapshot, job: JobRequest, placement: Placement) ->
             assert one.starts_at <= snapshot.now
             assert seconds <= (one.until_at - snapshot.now).total_seconds()
         elif placement.cluster_id == one.cluster_id and used & set(one.nodes) and one.until_at > snapshot.now:
-            assert seconds <= (one.starts_at - snapshot.now).total_seconds()
+            assert seconds <= (one.starts_at - snapshot.now).total_seconds() or lends(one, seconds)
     named = {str(one.id) for one in snapshot.reservations}
     assert not job.constraints.reservation or job.constraints.reservation in named
+
+
+def lends(one: AdvanceReservation, seconds: float) -> bool:
+    """Whether it lends what is unused to jobs that end after these seconds."""
+    return one.recall_seconds is not None and seconds <= one.recall_seconds
+
+
+def check_reserved_quota(snapshot: Snapshot, decisions: Decisions, jobs) -> None:
+    """At each start of a reservation that a job may still run at, and that lends it nothing, every plain ceiling leaves what is
+    reserved then and not used by jobs of the reservations, beside what is held and what was placed up to this job.
+    """
+    for limit in snapshot.limits:
+        alike = [one for one in snapshot.limits if (one.resource, one.clusters) == (limit.resource, limit.clusters)]
+        if any(one.guaranteed for one in alike):
+            continue
+        for number, placement in enumerate(decisions.placements):
+            job = jobs[placement.job_id]
+            if not counts(limit, job.tenant_path, placement.cluster) or not placement.amounts.get(limit.resource):
+                continue
+            before = decisions.placements[: number + 1]
+            seconds = float("inf") if job.deadline_seconds is None else job.deadline_seconds + 120
+            kept = [
+                one
+                for one in snapshot.reservations
+                if one.until_at > snapshot.now
+                and (one.starts_at - snapshot.now).total_seconds() < seconds
+                and str(one.id) != job.constraints.reservation
+                and not lends(one, seconds)
+                and counts(limit, one.tenant_path, one.cluster)
+            ]
+            taken = sum(
+                each.amounts.get(limit.resource, 0)
+                for each in before
+                if counts(limit, jobs[each.job_id].tenant_path, each.cluster)
+            )
+            for at in {one.starts_at for one in kept}:
+                together = [one for one in kept if one.starts_at <= at < one.until_at]
+                unused = sum(unused_of(one, limit.resource, before, jobs) for one in together)
+                assert not unused or limit.held + taken + unused <= limit.cap
+
+
+def counts(limit: LimitState, tenant_path: str, cluster: str) -> bool:
+    """Whether a limit counts what this tenant has on this cluster."""
+    below = f"{tenant_path}/".startswith(f"{limit.tenant_path}/")
+    return below and (not limit.clusters or cluster in limit.clusters)
+
+
+def unused_of(one: AdvanceReservation, resource: str, placements, jobs) -> int:
+    """What of its quota neither its running jobs hold nor these placements take."""
+    taken = sum(
+        each.amounts.get(resource, 0) for each in placements if jobs[each.job_id].constraints.reservation == str(one.id)
+    )
+    return max(0, dict(one.reserved).get(resource, 0) - dict(one.used).get(resource, 0) - taken)
 
 
 def check_maintenance(snapshot: Snapshot, job: JobRequest, placement: Placement) -> None:

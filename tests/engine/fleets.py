@@ -124,12 +124,14 @@ def limit(
     return LimitState(id_, tenant, resource, tuple(clusters), cap, held, guaranteed, nominal, reclaims)
 
 
-def reservation(number, *nodes, on=1, tenant="acme/ml", starts=0, minutes=60) -> AdvanceReservation:
+def reservation(
+    number, *nodes, on=1, tenant="acme/ml", starts=0, minutes=60, recall=None, reserved=(), used=()
+) -> AdvanceReservation:
     """Nodes of cluster `on` for an hour from now, unless it starts so many minutes later or takes so long."""
     starts_at = NOW + timedelta(minutes=starts)
     return AdvanceReservation(
         UUID(int=number), f"r{number}", tenant, UUID(int=on), f"c{on}", starts_at,
-        starts_at + timedelta(minutes=minutes), nodes,
+        starts_at + timedelta(minutes=minutes), nodes, recall, tuple(reserved), tuple(used),
     )  # fmt: skip
 
 

@@ -302,7 +302,8 @@ def refused(*asked) -> tuple[Reason, ...]:
 
 def test_as_few_nodes_as_hold_the_shape_are_booked_on_the_cheapest_cluster():
     clusters = [uniform(1, of=flavor(price="3")), uniform(2, of=flavor(price="2")), uniform(3, owner_path="globex")]
-    assert book(job(pods(1, 2)), 6, clusters) == Booking(UUID(int=2), "c2", ("c2-n000", "c2-n001"))
+    amounts = {"gpu": 12_000, f"gpu:{H100}": 12_000, "cpu": 6000, "memory": 6 * 1024, "jobs": 6}
+    assert book(job(pods(1, 2)), 6, clusters) == Booking(UUID(int=2), "c2", ("c2-n000", "c2-n001"), amounts)
     assert booked(job(pods(1, 2), clusters=("c1",)), 1, clusters).cluster == "c1"
 
 

@@ -269,7 +269,7 @@ def test_a_limit_shows_what_it_borrows_lends_and_keeps(limits, expected):
     own = limits[-1]
     chain = Book(limits).chain(own)
     most = 0 if len(limits) == 1 else UNBOUNDED if own.borrowing_limit is None else own.borrowing_limit
-    assert tuple(standing(chain, own.nominal, most)) == expected
+    assert tuple(standing(chain, own.nominal, most)) == (*expected, 0, 0)
 
 
 def test_a_ceiling_is_what_a_limit_is_if_nothing_else_is_said():

@@ -126,7 +126,10 @@ def reservations(draw):
         nodes = wanted.difference(*met)
         taken.append((starts, starts + minutes, on, nodes))
         tenant = draw(st.sampled_from(["acme", "acme/ml", "globex"]))
-        made.append(reservation(number, *sorted(nodes), on=on, tenant=tenant, starts=starts, minutes=minutes))
+        amounts = st.dictionaries(st.sampled_from(["gpu", f"gpu:{H100}", "cpu", "memory"]), st.integers(0, 9000))
+        quota = {"reserved": sorted(draw(amounts).items()), "used": sorted(draw(amounts).items())}
+        when = {"starts": starts, "minutes": minutes, "recall": draw(st.sampled_from([None, None, 1500, 5000]))}
+        made.append(reservation(number, *sorted(nodes), on=on, tenant=tenant, **when, **quota))
     return made
 
 

@@ -12,12 +12,18 @@ from .spec import DNS_LABEL, JobSpec, Rules
 from .spec_reading import read_spec
 
 RESERVATION_FIELDS = frozenset(
-    ["tenant", "name", "cluster", "starts_at", "ends_at", "count", "pod_sets", "topology", "constraints"]
-)
+    [
+        "tenant", "name", "cluster", "starts_at", "ends_at", "count", "recall_seconds", "pod_sets", "topology",
+        "constraints",
+    ]
+)  # fmt: skip
 SHAPE_FIELDS = ("pod_sets", "topology", "constraints")
 SHAPE_NAME, SHAPE_IMAGE = "shape", "registry.example/shape:1"
 """The placeholder for the name and the image of a job that is never submitted."""
 MAX_COPIES = 1000
+FEWEST_RECALL_SECONDS = int(TURNOVER.total_seconds()) + 60
+"""A shorter time lends to no job."""
+MOST_RECALL_SECONDS = 24 * 3600
 LONGEST = timedelta(days=30)
 FURTHEST = timedelta(days=366)
 SHORTEST = TURNOVER + timedelta(minutes=1)
@@ -27,7 +33,7 @@ SHORTEST = TURNOVER + timedelta(minutes=1)
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A number of jobs of a shape at the same time, from a start to an end; on any cluster unless
-    the shape names one.
+    the shape names one. Jobs that end within `recall_seconds` may use what is unused; None: none may.
     """
 
     tenant_path: str
@@ -36,6 +42,7 @@ class Wanted:
     ends_at: datetime
     count: int
     shape: JobSpec
+    recall_seconds: int | None = None
 
 
 def read_reservation(value: object, now: datetime) -> Wanted:
@@ -48,11 +55,12 @@ def read_reservation(value: object, now: datetime) -> Wanted:
     tenant_path = fields.text("tenant", most_bytes=1100)
     name = fields.checked("name", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL)
     count = fields.whole("count", 1, MAX_COPIES, 1) or 1
+    recall = fields.whole("recall_seconds", FEWEST_RECALL_SECONDS, MOST_RECALL_SECONDS, None)
     starts_at, ends_at = _read_times(fields, now)
     shape = _read_shape(fields)
     if shape is None or faults.found:
         raise Refused(faults.found)
-    return Wanted(tenant_path, name, starts_at, ends_at, count, shape)
+    return Wanted(tenant_path, name, starts_at, ends_at, count, shape, recall)
 
 
 def _read_times(fields: Fields, now: datetime) -> tuple[datetime, datetime]:

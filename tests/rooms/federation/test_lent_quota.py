@@ -167,6 +167,7 @@ def test_a_job_that_waits_for_quota_says_who_holds_it(client):
     limit = QuotaLimit.objects.get(tenant__path="acme")
     assert told["quota"] == [
         {"tenant": "acme", "resource": "gpu", "clusters": [], "nominal": "16", "held": "12", "lacking": "4",
+         "reserved": "0", "reserved_from": None,
          "holders": [{"tenant": "acme/b", "own": False, "direct": False, "held": "12", "kept": "0", "borrowed": "4",
                       "nominal": "8"}]},
     ]  # fmt: skip

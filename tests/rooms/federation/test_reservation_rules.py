@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
-from django.db.models.functions import Now
 
 from federation.models import Attempt, Job, Reservation, ReservedNode
 from federation.operations import cancel_reservation, make_reservation, run_scheduling_cycle
@@ -151,7 +150,7 @@ def test_no_node_is_reserved_twice_at_a_time(admin, north):
         " SELECT %s, cluster_id, 'n1', starts_at, until_at FROM federation_reservation WHERE id = %s"
     )
     assert "a_node_is_reserved_once_at_a_time" in attack(insert, second.id, second.id)
-    Reservation.objects.filter(id=first.id).update(until_at=first.starts_at, cancelled_at=Now())
+    cancel_reservation(admin, first.id)
     assert ReservedNode.objects.get(reservation=first).until_at == first.starts_at
     assert attack(insert, second.id, second.id) == "it was allowed"
 

@@ -62,7 +62,7 @@ def begin():
 
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
-        for table in ("federation_reservation", "federation_reservednode"):
+        for table in ("federation_reservation", "federation_reservednode", "quotas_reservedquota"):
             cursor.execute(f"UPDATE {table} SET starts_at = starts_at - %s, until_at = until_at - %s", [hour, hour])
         cursor.execute("UPDATE federation_reservation SET ends_at = ends_at - %s", [hour])
         cursor.execute("SET LOCAL session_replication_role = DEFAULT")
