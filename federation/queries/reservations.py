@@ -63,7 +63,8 @@ def load_reservations(now: datetime) -> tuple[AdvanceReservation, ...]:
 
 NO_SHOWS = """
 SELECT reservation.id FROM federation_reservation AS reservation
- WHERE reservation.until_at > now() AND reservation.starts_at <= now() - make_interval(secs => reservation.no_show_seconds)
+ WHERE reservation.until_at > statement_timestamp()
+   AND reservation.starts_at <= statement_timestamp() - make_interval(secs => reservation.no_show_seconds)
    AND NOT EXISTS (SELECT FROM quotas_hold AS hold WHERE hold.within_id = reservation.quota_id)
    AND NOT EXISTS (SELECT FROM federation_job AS job
                     WHERE job.state = 'queued' AND job.spec->'constraints'->>'reservation' = reservation.id::text)

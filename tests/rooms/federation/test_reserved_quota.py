@@ -54,7 +54,7 @@ def free_job(**changes):
 
 @pytest.mark.usefixtures("north")
 def test_a_reservation_beyond_a_limit_on_its_path_is_refused_with_the_numbers(call):
-    make_limit("acme", nominal="20")
+    make_limit("acme", nominal="24")
     make_limit("acme/ml", nominal="16")
     admin = person("admin", "acme")
     body = asked(count=2, name="one")
@@ -75,6 +75,7 @@ def test_a_reservation_beyond_a_limit_on_its_path_is_refused_with_the_numbers(ca
     assert error["detail"].startswith("acme/ml has a limit of 16 gpu: 16 are reserved or guaranteed at ")
     assert begun[:13] in error["detail"]
     assert error["detail"].endswith("(1 reservation), 8 requested")
+    put_limit(SYSTEM, "acme", "gpu", nominal=20_000)
     [error] = call(admin, "post", "/reservations", asked(name="two", tenant="acme/ops"))[1]["errors"]
     assert error["field"] == "quota.acme.gpu"
     assert not ReservedQuota.objects.filter(amounts__gpu=8000).exists()
@@ -101,7 +102,7 @@ def test_what_is_reserved_counts_from_start_to_end_and_quote_capacity_and_round_
     assert (told["held"], told["reserved"], told["lacking"]) == ("8", "8", "8")
     assert told["reserved_from"] is not None
     quoted = call(ops, "post", "/quotes", free_job(name="free-3"))[1]
-    assert (quoted["offers"], quoted["wait"]["code"]) == ([], "waiting_for_quota")
+    assert (quoted["offers"], quoted["reason"]["code"]) == ([], "waiting_for_quota")
     assert call(ml, "post", "/jobs", inside(tenant="acme/ml"))[0] == 201
     run_scheduling_cycle()
     hold = Hold.objects.get(within__isnull=False)
@@ -271,7 +272,7 @@ def test_the_database_adds_up_what_is_reserved_whoever_writes():
             (ml, "north", 2000, 59, 90, True),
             (ml, "north", 7000, 100, 110, False),
             (ml, "south", 7000, 100, 110, True),
-            (ops, "north", 4000, -60, 1, False),
+            (ops, "north", 5000, -60, 1, False),
             (ops, "north", 4000, -60, 0, True),
             (ops, "north", 3000, 0, 59, True),
             (ops, "north", 2000, 61, 120, False),
@@ -324,4 +325,6 @@ def test_a_hold_is_within_quota_of_its_own_tenant_or_one_above_on_the_same_clust
     assert attack(insert, ml.id, kept.id, "north") == "it was allowed"
     for wrong in ((ops.id, kept.id, "north"), (ml.id, kept.id, "south"), (ml.id, new_id(), "north")):
         assert "is not within the quota" in attack(insert, *wrong)
-    assert "refused" in attack("UPDATE quotas_hold SET within_id = NULL")
+    assert "refused" in attack(
+        "UPDATE quotas_hold SET within_id = NULL, state = 'voided', ended_at = statement_timestamp()"
+    )
