@@ -75,7 +75,7 @@ def _write(attempts: int) -> None:
 def _measure() -> dict[str, float]:
     import billing.queries.proof as of_billing
     import federation.queries.proof as of_federation
-    import quotas.queries as of_quotas
+    import quotas.queries.proofs as of_quotas
     from federation.operations import prove_books
     from foundation.proofs import findings
 

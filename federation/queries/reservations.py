@@ -54,10 +54,12 @@ def load_reservations(now: datetime) -> tuple[AdvanceReservation, ...]:
         rows = cursor.fetchall()
     states = quotas.queries.reserved_states([quota_id for *_, quota_id in rows if quota_id is not None])
     found = []
-    for *each, nodes, recall, quota_id in rows:
+    for row_id, name, path, cluster_id, cluster, starts_at, until_at, nodes, recall, quota_id in rows:
         kept = states.get(quota_id)
-        amounts = () if kept is None else (kept.reserved, kept.used)
-        found.append(AdvanceReservation(*each, tuple(nodes or ()), recall, *amounts))
+        one = AdvanceReservation(
+            row_id, name, path, cluster_id, cluster, starts_at, until_at, tuple(nodes or ()), recall
+        )
+        found.append(one if kept is None else replace(one, reserved=kept.reserved, used=kept.used))
     return tuple(found)
 
 

@@ -33,7 +33,7 @@ def flavor_room(flavor: FleetFlavor, chains: Lines, lenders: Lenders[LimitState]
     if not rooms:
         return FlavorRoom(flavor.name, resources[0], None, None, None, 0, ())
     free, own = min(one.free for one in rooms), min(one.own for one in rooms)
-    # what is reserved and not used is not held: it is owed to no one
+    # what is reserved and not used is not held: no tenant takes it back
     now = [one for one, chain in zip(rooms, counting, strict=True) if all(line.of is None for line in chain)]
     of_tenants = [one for one, chain in zip(rooms, counting, strict=True) if chain[0].limit.user is None]
     return FlavorRoom(

@@ -53,7 +53,7 @@ def _reserved_ids(request: HoldRequest) -> tuple[UUID, ...]:
 
 
 def _whole_paths(requests: Sequence[HoldRequest], reserved: Mapping[UUID, Reserved]) -> list[HoldRequest]:
-    """Requests so large that the limits on the whole paths are locked: for whoever leaves room for reserved quota, and for
+    """Requests so large that the limits on the whole paths are locked: for work that leaves room for reserved quota, and for
     that quota. Otherwise work within guarantees would change what is unused of it meanwhile.
     """
     found = [

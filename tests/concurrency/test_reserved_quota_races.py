@@ -5,6 +5,7 @@ work that leaves room for it leaves all of it.
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import IntegrityError
@@ -77,8 +78,8 @@ def test_reserving_taking_and_changing_limits_at_once_never_waits_in_a_ring_and_
         refusal = take_holds([request])[request.holder_id]
         return refusal.code if refusal else "held"
 
-    works = [lambda one=one: take(one) for one in (*inside, *outside)]
-    works += [lambda: put_limit(SYSTEM, "acme/ml", "gpu", nominal=8 * GPU) and "put"] * 3
+    works: list[Any] = [lambda one=one: take(one) for one in (*inside, *outside)]
+    works += [lambda: put_limit(SYSTEM, "acme/ml", "gpu", nominal=8 * GPU)] * 3
     works += [lambda n=n: reserve(make_tenant("acme/ops"), 4, starts=200 + n, minutes=1) for n in range(3)]
     outcomes = at_once(works)
     assert Counter(outcomes[:6]) == {"held": 6}

@@ -5,6 +5,7 @@ lent with a recall time, released if none of their jobs comes; and the database 
 import os
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -146,7 +147,7 @@ def pass_seconds(seconds):
     """Lets time pass for every reservation, as far as placement can tell."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
-        past = timedelta(seconds=seconds)
+        past: Any = timedelta(seconds=seconds)
         for table in ("federation_reservation", "federation_reservednode", "quotas_reservedquota"):
             cursor.execute(f"UPDATE {table} SET starts_at = starts_at - %s, until_at = until_at - %s", [past, past])
         cursor.execute("UPDATE federation_reservation SET ends_at = ends_at - %s", [past])

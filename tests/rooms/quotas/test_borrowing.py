@@ -215,9 +215,11 @@ def test_a_limit_shows_what_is_borrowed_lent_and_free():
     stand = standings([a, b])
     assert stand[a.id]._asdict() == {
         "borrowed": 2000, "lent": 0, "guaranteed": 0, "guaranteed_unused": 0, "free": 1000,
+        "reserved": 0, "reserved_most": 0,
     }  # fmt: skip
     assert stand[b.id]._asdict() == {
         "borrowed": 0, "lent": 2000, "guaranteed": 1000, "guaranteed_unused": 1000, "free": 2000,
+        "reserved": 0, "reserved_most": 0,
     }  # fmt: skip
 
 
