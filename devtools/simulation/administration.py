@@ -19,7 +19,7 @@ from billing.operations.egress import NewEgressPrice, create_egress_price, end_e
 from clusters.models import Cluster, Flavor, MaintenanceWindow, Node
 from clusters.operations.windows import WantedWindow, cancel_window, make_window
 from federation import operations
-from federation.models import LIVE_ATTEMPT_STATES, Attempt, PlacementPolicy, Reservation
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, PlacementPolicy
 from foundation import clock
 from foundation.problems import Conflict, NotFound
 from quotas.engine.holds import Borrowing
@@ -30,7 +30,8 @@ from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM
 
 from .operators import later_after_a_conflict
-from .stage import CLUSTERS, GPU_LIMIT, TEAMS, user
+from .reservations import cancel_all
+from .stage import CLUSTERS, GPU_LIMIT, TEAMS
 from .standstills import close_dispatch
 
 if TYPE_CHECKING:
@@ -101,31 +102,6 @@ def change_policy(world: "World") -> None:
     world.wish(
         f"gives {team} the policy {body}", lambda: operations.put_policy(SYSTEM, _team(team).id, body), "policy.put"
     )
-
-
-def reserve(world: "World") -> None:
-    """Nodes are reserved for some minutes, from now on or later; perhaps shortened or cancelled then."""
-    faults = world.faults
-    begins, lasts = faults.choose((0, 30, 100)) * 40.0, faults.between(200, 600)
-    name = f"evaluation-{world.scheduler.steps}-{lasts * 1000:.0f}"  # two at the same step are two reservations
-    gpus = faults.choose(range(3)) + 2
-    key = f"reserve-{name}"
-
-    def make() -> None:
-        at = clock.database_now().timestamp()
-        body = {
-            "tenant": path_of(TEAM_NAMES[0]), "name": name, "ends_at": _text(at + begins + lasts),
-            "pod_sets": [{"count": 1, "cpu": "1", "memory": "1Gi", "gpu": {"count": gpus}}],
-        }  # fmt: skip
-        if begins:
-            body["starts_at"] = _text(at + begins)
-        operations.make_reservation(user("ada"), body, show=lambda row: {"id": str(row.id)}, key=key, raw=key.encode())
-
-    world.wish(f"reserves nodes as {name}", make, "reservation.create")
-    how = faults.choose(range(3))
-    if how:
-        act = _shorten if how == 1 else _cancel
-        world.scheduler.after(faults.between(10, 60), lambda: world.wish(f"{act.__name__}s {name}", lambda: act(name)))
 
 
 def maintain(world: "World") -> None:
@@ -252,7 +228,7 @@ SELECT name FROM clusters_cluster WHERE reasons @> '[{"code": "too_many_vanished
 def heal(world: "World") -> None:
     """What administrators undo so that every job can end."""
     world.wish("removes all policies", _remove_policies)
-    world.wish("cancels all reservations", _cancel_all)
+    world.wish("cancels all reservations", cancel_all)
     world.wish("cancels all maintenance", _cancel_windows)
     world.wish("restores the limits", _restore_limits)
     world.wish("removes budgets that stop jobs", _end_stops)
@@ -326,25 +302,6 @@ def _remove_policies() -> None:
         operations.remove_policy(SYSTEM, tenant_id)
 
 
-def _reservation(name: str) -> UUID:
-    return _id_of_first(Reservation.objects.filter(name=name))
-
-
-def _shorten(name: str) -> None:
-    ends_at = _text(clock.database_now().timestamp() + 60)
-    operations.shorten_reservation(user("ada"), _reservation(name), {"ends_at": ends_at})
-
-
-def _cancel(name: str) -> None:
-    operations.cancel_reservation(user("ada"), _reservation(name))
-
-
-def _cancel_all() -> None:
-    still = Reservation.objects.filter(until_at__gt=clock.database_now(), cancelled_at=None).order_by("id")
-    for reservation_id in still.values_list("id", flat=True):
-        operations.cancel_reservation(user("ada"), reservation_id)
-
-
 def _cancel_windows(**which: str) -> None:
     still = MaintenanceWindow.objects.filter(ends_at__gt=clock.database_now(), cancelled_at=None, **which)
     still = still.filter(cluster__removed_at=None)
@@ -382,7 +339,6 @@ EVENTS: dict[str, Callable[["World"], None]] = {
     "tenant_moved": move_tenant,
     "limits_changed": change_limits,
     "policy_changed": change_policy,
-    "reserved": reserve,
     "egress_changed": change_egress,
     "budget_changed": change_budget,
     "proved": prove,

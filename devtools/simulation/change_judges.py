@@ -1,4 +1,4 @@
-"""What must hold while administrators change things: tenants, reservations, whole clusters, the ledger's proof."""
+"""What must hold while administrators change things: tenants, whole clusters, the ledger's proof."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,30 +26,6 @@ def promise_22_what_administrators_did_is_in_the_audit_trail(world: "World") -> 
         for action, times in sorted(done.items())
         if entries.get(action, 0) < times
     ]
-
-
-@judging
-def reserved_nodes_are_given_to_no_other_job(world: "World") -> list[str]:
-    """While a reservation is in force, no job that does not name it is placed on its nodes."""
-    return [
-        f"attempt {attempt} was placed on {node}, which was reserved"
-        for attempt, node in world.watch.rows(PLACED_ON_RESERVED)
-    ]
-
-
-PLACED_ON_RESERVED = """
-SELECT attempt.id, reserved.node
-  FROM federation_attempt AS attempt
-  JOIN federation_job AS job ON job.id = attempt.job_id
-  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id
-  JOIN federation_reservednode AS reserved ON reserved.cluster_id = attempt.cluster_id
-  JOIN federation_reservation AS reservation ON reservation.id = reserved.reservation_id
- WHERE object.assumed_nodes ? reserved.node
-   AND attempt.reserved_at > reservation.created_at
-   AND attempt.reserved_at BETWEEN reserved.starts_at AND reserved.until_at - interval '1 second'
-   AND job.spec -> 'constraints' ->> 'reservation' IS DISTINCT FROM reservation.id::text
- ORDER BY 1, 2
-"""
 
 
 @judging

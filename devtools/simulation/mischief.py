@@ -23,6 +23,7 @@ from . import (
     notices,
     outages,
     questions,
+    reservations,
     restores,
     spoiling,
     strangers,
@@ -79,6 +80,7 @@ class Mischief:
             **trees.EVENTS,
             **questions.EVENTS,
             **limit_forms.EVENTS,
+            **reservations.EVENTS,
         }
         if event in elsewhere:
             elsewhere[event](self._world)
