@@ -133,12 +133,14 @@ def grant(
     resource and scope, at the nearest limit. Limits on users have no lines. `reserved` is all that requests are within or beside.
     """
     book = Book(limits, per_user)
-    reserves = Reserves(book, reserved)
+    reserves, beside = Reserves(book, reserved), dict[tuple[UUID, ...], list[Kept]]()
     outcomes: dict[UUID, HoldRefusal | None] = {}
     takes: list[Take] = []
     for request in requests:
         chains = book.chains(request.tenant_path, request.cluster_name, request.user_id)
-        counted = [one for one in reserved if one.id in request.beside] if request.beside else ()
+        if request.beside not in beside:
+            beside[request.beside] = [one for one in reserved if one.id in request.beside]
+        counted = beside[request.beside]
         blocking = obstacle(reserves.beside(chains, request.tenant_path, counted), request.amounts)
         outcomes[request.holder_id] = None if blocking is None else _exceeded(blocking)
         if blocking is None:

@@ -37,8 +37,9 @@ BEGIN
       JOIN quotas_quotalimit AS l ON l.tenant_id = up.id AND l.removed_at IS NULL
       CROSS JOIN LATERAL (
           SELECT NEW.starts_at AS moment
-          UNION SELECT r.starts_at FROM quotas_reservedquota AS r
-                 WHERE r.starts_at > NEW.starts_at AND r.starts_at < NEW.until_at AND r.until_at > r.starts_at) AS at
+          UNION SELECT r.starts_at FROM quotas_reservedquota AS r JOIN tenancy_tenant AS other ON other.id = r.tenant_id
+                 WHERE r.starts_at > NEW.starts_at AND r.starts_at < NEW.until_at AND r.until_at > r.starts_at
+                   AND split_part(other.path, '/', 1) = split_part(t.path, '/', 1)) AS at
       CROSS JOIN LATERAL (SELECT quotas_reserved_at(l.id, at.moment, '00000000-0000-0000-0000-000000000000') AS amount) AS after
      WHERE (NEW.amounts ->> l.resource)::bigint > 0 AND NEW.until_at > NEW.starts_at
        AND (cardinality(l.clusters) = 0 OR NEW.cluster_name = ANY (l.clusters))
