@@ -163,6 +163,7 @@ def configure(url: str) -> None:
             "SWITCHYARD_METRICS_PORT": "0",
             # Sooner than usual, so that a run need not be long to lose a cluster.
             "SWITCHYARD_CLUSTER_LOST_SECONDS": "10",
+            "SWITCHYARD_RESERVATION_NO_SHOW_SECONDS": "90",
             # Jobs are short: a day that costs more than nothing stands out.
             "SWITCHYARD_ANOMALY_LEAST": "0.001",
             "SWITCHYARD_LOG_LEVEL": os.environ.get("SWITCHYARD_LOG_LEVEL", "CRITICAL"),

@@ -127,7 +127,7 @@ SELECT attempt.id, reserved.node
 @judging
 def holds_are_within_what_their_jobs_reserved(world: "World") -> list[str]:
     """The hold of an attempt is within the quota of the reservation that its job names, and of no other; and a reservation, its
-    quota and its nodes have the same times.
+    quota and its nodes have the same times. None is released in which a job ran.
     """
     if world.lost_commits.spans:
         return []
@@ -135,6 +135,7 @@ def holds_are_within_what_their_jobs_reserved(world: "World") -> list[str]:
         f"the hold of attempt {attempt} is within {within}, and its job names {named}"
         for attempt, within, named in world.watch.rows(HELD_ELSEWHERE)
     ]
+    found += [f"{one} was released, and a job ran in it" for (one,) in world.watch.rows(RELEASED_IN_USE)]
     return found + [f"{one} has other times than its quota" for (one,) in world.watch.rows(OTHER_TIMES)]
 
 
@@ -144,6 +145,11 @@ SELECT hold.holder_id, hold.within_id, job.spec -> 'constraints' ->> 'reservatio
   JOIN federation_attempt AS attempt ON attempt.id = hold.holder_id
   JOIN federation_job AS job ON job.id = attempt.job_id
  WHERE coalesce(hold.within_id::text, '') <> coalesce(job.spec -> 'constraints' ->> 'reservation', '')
+ ORDER BY 1
+"""
+RELEASED_IN_USE = """
+SELECT name FROM federation_reservation AS reservation
+ WHERE released_at IS NOT NULL AND EXISTS (SELECT FROM quotas_hold AS hold WHERE hold.within_id = reservation.quota_id)
  ORDER BY 1
 """
 OTHER_TIMES = """

@@ -15,6 +15,7 @@ from tests.laws import examples
 
 from .checker import check
 from .fleets import NOW, job, limit, pods, reservation, snapshot, uniform
+from .preemption_worlds import full, planned, run_on, world
 from .test_placement_laws import jobs, snapshots
 
 R1, R2 = str(UUID(int=1)), str(UUID(int=2))
@@ -144,6 +145,20 @@ def test_quote_and_capacity_count_what_is_reserved():
     assert quote(asks(8, 30), now).offers
     short = capacity(asks(2, 8), replace(now, reservations=(replace(one, recall_seconds=600),)))
     assert (short.total, short.within_quota) == (24, 10)
+
+
+def test_no_job_of_a_reservation_is_stopped_for_quota_that_remains_reserved():
+    """The cheaper victim runs in the reservation: what it holds would stay reserved. So the other one is stopped."""
+    within = run_on(1, {"c1-n0": 1}, gpus=4, minutes=10, reservation=R1)
+    other = run_on(2, {"c1-n1": 1}, gpus=4, minutes=600)
+    one = reservation(1, "c1-n0", reserved=(("gpu", 4 * GPU),), used=(("gpu", 4 * GPU),))
+    urgent = asks(4, 30, priority=100)
+    now = world([full("aaa", [within, other])], [within, other], urgent, [limit("acme", "gpu", 8 * GPU, held=8 * GPU)])
+    assert [victim.run.attempt_id.int for victim in planned(now).decision.victims] == [1]
+    kept = planned(replace(now, reservations=(one,)))
+    assert [victim.run.attempt_id.int for victim in kept.decision.victims] == [2]
+    alone = replace(now, running=(within,), reservations=(one,))
+    assert planned(alone).decision is None
 
 
 @pytest.mark.law
