@@ -333,7 +333,7 @@ def _beyond(tenant_paths: Collection[str], now: datetime) -> dict[UUID, str]:
         limits = quotas.queries.limits_of_organisation(path)
         if limits:
             over = beyond(limits, quotas.queries.reserved_in(path, now))
-            found |= {reservation_id: one.message for reservation_id, one in over.items()}
+            found |= {reservation_id: one.mark for reservation_id, one in over.items()}
     return found
 
 

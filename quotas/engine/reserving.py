@@ -53,16 +53,28 @@ class Excess(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The numbers as a sentence."""
-        limit = self.limit
-        nominal, reserved, asked = (
-            format_amount(limit.resource, n) for n in (limit.nominal, self.reserved, self.asked)
-        )
-        where = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
+        """The numbers of a refusal as a sentence."""
+        reserved, asked = (format_amount(self.limit.resource, amount) for amount in (self.reserved, self.asked))
         by = "1 reservation" if self.reservations == 1 else f"{self.reservations} reservations"
-        begun = f"{self.at:%Y-%m-%d %H:%M} UTC"
-        has = f"{limit.tenant_path} has a limit of {nominal} {limit.resource}{where}"
-        return f"{has}: {reserved} are reserved or guaranteed at {begun} ({by}), {asked} requested"
+        return f"{self._limit}: {reserved} are reserved or guaranteed at {self._time} ({by}), {asked} requested"
+
+    @property
+    def mark(self) -> str:
+        """The numbers of what was reserved before the limit was lowered, as a sentence."""
+        reserved = format_amount(self.limit.resource, self.reserved + self.asked)
+        return f"{self._limit}: {reserved} are reserved or guaranteed at {self._time}"
+
+    @property
+    def _limit(self) -> str:
+        limit = self.limit
+        where = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
+        return (
+            f"{limit.tenant_path} has a limit of {format_amount(limit.resource, limit.nominal)} {limit.resource}{where}"
+        )
+
+    @property
+    def _time(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M} UTC"
 
 
 def excess(limits: Sequence[Limit], others: Iterable[Reserved], wanted: Reserved) -> Excess | None:

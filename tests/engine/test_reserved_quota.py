@@ -233,9 +233,7 @@ def test_what_is_reserved_beyond_a_lowered_limit_is_marked_and_nothing_else():
     limits = [limit(1, "a/b", 7000)]
     marked = beyond(limits, [first, second, elsewhere])
     assert set(marked) == {first.id, second.id}
-    assert marked[first.id].message == (
-        "a/b has a limit of 7 gpu: 4 are reserved or guaranteed at 2026-12-01 08:30 UTC (1 reservation), 4 requested"
-    )
+    assert marked[first.id].mark == "a/b has a limit of 7 gpu: 8 are reserved or guaranteed at 2026-12-01 08:30 UTC"
     assert beyond([limit(1, "a/b", 8000)], [first, second, elsewhere]) == {}
 
 
