@@ -204,7 +204,12 @@ def _description(kind: str, flavor: str, cluster: str, reason: str) -> str:
     what = f"{flavor} of {cluster}" if cluster else flavor
     if kind == "adjustment" or not flavor:
         return reason or "Adjustment"
-    words = {"credit": "Infrastructure credit for lost work on", "usage": "Late usage of", "reversal": "Reversal of", "reentry": "Corrected charge of"}
+    words = {
+        "credit": "Infrastructure credit for lost work on",
+        "usage": "Late usage of",
+        "reversal": "Reversal of",
+        "reentry": "Corrected charge of",
+    }
     return f"{words.get(kind, 'Share of')} {what}"
 
 

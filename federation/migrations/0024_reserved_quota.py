@@ -20,7 +20,7 @@ ALTER TABLE federation_reservation DROP CONSTRAINT reservation_times_follow_its_
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("federation", "0022_database_history"),
+        ("federation", "0023_lost_work"),
         ("quotas", "0007_reserved"),
     ]
 

@@ -17,7 +17,7 @@ INDEXES = {
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('federation', '0024_XXX'),
+        ('federation', '0024_reserved_quota'),
         ('tenancy', '0002_weight'),
     ]
 
