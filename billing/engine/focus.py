@@ -51,7 +51,7 @@ DECIMALS = frozenset(
 INSTANTS = frozenset({"BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart"})
 
 
-Category = Literal["Usage", "Adjustment", "Tax"]
+Category = Literal["Usage", "Credit", "Adjustment", "Tax"]
 
 
 @dataclass(frozen=True, slots=True)
