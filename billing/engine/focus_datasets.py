@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from uuid import UUID
 
 from . import focus
+from .credits import INFRASTRUCTURE_CREDIT
 from .focus import Category, OnInvoice, Posted, Version, decimal_text, instant
 from .months import next_month
 
@@ -82,6 +83,8 @@ class DocumentLine:
     @property
     def category(self) -> Category:
         """What kind of charge it is."""
+        if self.flavor == INFRASTRUCTURE_CREDIT:
+            return "Credit"
         return "Adjustment" if self.is_adjustment else "Usage"
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q
 
+from billing.engine.credits import INFRASTRUCTURE_CREDIT
 from billing.engine.focus import Charge, OnInvoice, Posted
 from billing.engine.focus_datasets import Document, DocumentLine, Period, document_rows
 from billing.engine.months import midnight, next_month
@@ -186,15 +187,16 @@ def _entries(account: Account, period: LedgerPeriod, scope: Scope, lines: _Lines
     named = Cluster.everything.filter(id__in={row[5] for row in rows if row[5]}).select_related("owner")
     clusters = {cluster.id: cluster for cluster in named}
     organisation = account.organisation
-    for id_, kind, day, path, tenant_id, cluster_id, flavor, currency, amount, reason in rows:
+    for id_, kind, day, path, tenant_id, cluster_id, flavor, currency, amount, reason, is_credit in rows:
         month = day.replace(day=1)
-        issuer, invoice = lines.at((path, cluster_id, flavor, month), currency)
+        place = INFRASTRUCTURE_CREDIT if is_credit else flavor
+        issuer, invoice = lines.at((path, cluster_id, place, month), currency)
         cluster = clusters.get(cluster_id)
         is_share = flavor in {IDLE_SHARE, PLATFORM_SHARE}
         yield Posted(
             period.month, month if is_share else day, next_month(month) if is_share else day + timedelta(days=1), organisation.id,
             organisation.path, issuer, currency, amount, _description(kind, flavor, cluster.name if cluster else "", reason),
-            "Credit" if kind == "credit" else "Usage" if flavor else "Adjustment", month != period.month or kind in {"reversal", "reentry"}, tenant_id, path,
+            "Credit" if is_credit else "Usage" if flavor else "Adjustment", month != period.month or kind in {"reversal", "reentry"}, tenant_id, path,
             cluster.name if cluster else "", cluster.region if cluster else "", cluster.provider if cluster else "",
             cluster.owner.path.partition("/")[0] if cluster else "", flavor, id_, invoice,
         )  # fmt: skip
@@ -296,7 +298,8 @@ WHERE e.organisation_id = %(organisation)s AND e.charge_day = %(day)s AND e.peri
 GROUP BY 1, 2, 3, 4, 5
 """
 ENTRIES = """
-SELECT e.id, e.kind, e.charge_day, place.path, a.tenant_id, e.cluster_id, e.flavor, l.currency, l.amount, e.reason
+SELECT e.id, e.kind, e.charge_day, place.path, a.tenant_id, e.cluster_id, e.flavor, l.currency, l.amount, e.reason,
+    coalesce(undone.kind, e.kind) = 'credit'
 FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
 JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
 JOIN tenancy_tenant AS t ON t.id = a.tenant_id

@@ -27,6 +27,7 @@ from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, m
 
 from .invoicing import OCTOBER, closed, closed_month, issued
 from .ledgers import at, priced_cluster, settle_pending_checks
+from .test_credits import lose, ran, waive
 from .test_focus import WHAT_WE_SUPPORT
 from .test_idle import offered, policy
 
@@ -145,6 +146,29 @@ def test_a_closed_month_with_an_invoice_is_a_bundle_that_agrees_to_the_last_digi
     }  # fmt: skip
     assert bundle["Contract Commitment"] == []
     assert {row["x_IsUnpriced"] for row in costs} == {"false"}
+
+
+def test_credits_for_lost_work_are_rows_of_their_line(north, take):
+    waive("node_lost")
+    lose(ran(north, "acme/one"))
+    lose(ran(north, "acme/two", start=at(6), hours=3))
+    posting.post_days()
+    unclosed = take("2026-10")
+    assert problems(unclosed) == []
+    closed()
+    invoice = issued()
+    lose(late := ran(north, "acme/one", start=at(7)))
+    posting.post_days()
+    bundle = take("2026-10")
+    assert problems(bundle) == []
+    agree(bundle)
+    costs = bundle["Cost and Usage"]
+    exact = [row for row in costs if not row["ChargeDescription"].startswith("Rounding of line")]
+    assert total(unclosed["Cost and Usage"], ChargeCategory="Credit") == total(exact, ChargeCategory="Credit") < 0
+    assert total(costs) == invoice.total
+    assert {row["ChargeCategory"] for row in bundle["Invoice Detail"]} == {"Usage", "Credit"}
+    corrections = take("2026-11")["Cost and Usage"]
+    assert total(corrections, ChargeCategory="Credit") < 0, late.run_id
 
 
 def test_each_file_that_is_broken_fails(north, take):
