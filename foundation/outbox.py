@@ -3,12 +3,11 @@
 from django.db import connection
 
 CHANNEL = "switchyard_outbox"
-ANNOUNCED = (
-    "announced AS (INSERT INTO foundation_outboxmessage (topic) SELECT unnest(%(topics)s::text[]) RETURNING topic)"
-)
-"""The part of a statement's WITH that writes the rows."""
-NOTIFY = f"SELECT pg_notify('{CHANNEL}', topic) FROM announced"
-"""The statement that follows."""
+ANNOUNCING = f"""
+announced AS (INSERT INTO foundation_outboxmessage (topic) SELECT unnest(%(topics)s::text[]) RETURNING topic)
+SELECT pg_notify('{CHANNEL}', topic) FROM announced
+"""
+"""The end of a statement that begins with WITH, also for one that makes the change itself."""
 
 
 def announce(*topics: str) -> None:
@@ -18,4 +17,4 @@ def announce(*topics: str) -> None:
     if not connection.in_atomic_block:
         raise RuntimeError("announce() belongs inside the transaction of the change it announces")
     with connection.cursor() as cursor:
-        cursor.execute(f"WITH {ANNOUNCED} {NOTIFY}", {"topics": list(topics)})
+        cursor.execute(f"WITH {ANNOUNCING}", {"topics": list(topics)})

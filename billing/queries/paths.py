@@ -36,6 +36,11 @@ class Scope:
         return not self.path or f"{self.path_of(meter)}/".startswith(f"{self.path}/")
 
 
+def organisation_at(path: str) -> Tenant | None:
+    """The organisation of this name, which the caller has not checked; None if there is none."""
+    return None if "\x00" in path else Tenant.objects.filter(path=path, parent=None).first()
+
+
 def tenants_under(actor: Actor, path: str) -> dict[UUID, str]:
     """The current paths by id of the visible tenants that are, or were while metered, at or below `path`.
 

@@ -1,6 +1,5 @@
-"""Compares rows with clusters in both directions: it removes leftovers and zombies, and detects vanished objects.
-
-It never reads objects without our install label, and every deletion names the uid that was seen.
+"""Compares rows with clusters in both directions: it removes leftovers and zombies, and detects vanished objects. It
+never reads objects without our install label, and every deletion names the uid that was seen.
 """
 
 import asyncio
@@ -149,7 +148,9 @@ def _reconcile(cluster: DueCluster) -> bool:
     if not then.is_still(circumstances()):
         return False
     if then.standstill_id is not None:
-        inert = take_in(then, cluster_id, seen, len(_gone_in_standstill(compared, driver, seen, listed_at)))
+        gone = _gone_in_standstill(compared, driver, seen, listed_at)
+        if (inert := take_in(then, cluster_id, seen, len(gone))) is None:
+            return False
         run(_delete_all(driver, inert), timeout_seconds=LIST_SECONDS)
         record_observations(cluster_id, Observations(jobs=seen))
         return not inert or then.needs_operator
@@ -303,8 +304,7 @@ class _Released(NamedTuple):
 def _notice_vanished(
     cluster: _Compared, driver: ClusterDriver, seen: Sequence[JobSeen], listed_at: datetime
 ) -> list[Reason]:
-    """Ends attempts that were released before the list was made, are absent from it, and whose object is confirmed to
-    be gone.
+    """Ends attempts that were released before the list, are absent from it, and whose object the cluster says is gone.
 
     If suspiciously many are absent (a control plane restored from a backup), or all of several are gone, it ends none
     without an attestation, and returns why. While that stands against the cluster, whatever else is released there, none

@@ -116,8 +116,9 @@ def _text_of(body: object, name: str, default: str | None = None) -> str:
     return text.strip()
 
 
-def take_in(then: Circumstances, cluster_id: UUID, seen: Sequence[JobSeen], vanished: int = 0) -> list[JobSeen]:
-    """The cluster's unknown objects that do not run and may be deleted. All others are adopted or counted.
+def take_in(then: Circumstances, cluster_id: UUID, seen: Sequence[JobSeen], vanished: int = 0) -> list[JobSeen] | None:
+    """The cluster's unknown objects that do not run and may be deleted. All others are adopted or counted. None if the
+    comparison does not count, because the standstill has ended or the history has changed meanwhile.
 
     `then`: when the cluster was listed. `vanished`: the number of objects of live attempts that may have run and are gone.
     """
@@ -138,13 +139,12 @@ def take_in(then: Circumstances, cluster_id: UUID, seen: Sequence[JobSeen], vani
             counts["adopted"] += 1
         else:
             counts["strangers"] += sum(not job.suspended and not job.outcome for job in jobs)
-    _record(then, cluster_id, counts, has_inert=bool(inert))
-    return inert
+    return inert if _record(then, cluster_id, counts, has_inert=bool(inert)) else None
 
 
 @retried
-def _record(then: Circumstances, cluster_id: UUID, counts: Mapping[str, int], *, has_inert: bool) -> None:
-    """Writes the result of the comparison, unless the standstill has ended or the history has changed since the list.
+def _record(then: Circumstances, cluster_id: UUID, counts: Mapping[str, int], *, has_inert: bool) -> bool:
+    """Writes the result of the comparison. False if the standstill has ended or the history has changed since the list.
 
     If the gateway is to end the standstill itself, a cluster with unknown objects counts as compared when they are gone:
     a late call of a frozen process could still release them.
@@ -153,7 +153,7 @@ def _record(then: Circumstances, cluster_id: UUID, counts: Mapping[str, int], *,
         rewrite_standstill()
         now = circumstances()
         if now.standstill_id is None or not then.is_still(now):
-            return
+            return False
         if any(counts.values()):
             Standstill.objects.filter(id=now.standstill_id).update(needs_operator=True)
         history = "" if has_inert and not now.needs_operator else then.history
@@ -164,6 +164,7 @@ def _record(then: Circumstances, cluster_id: UUID, counts: Mapping[str, int], *,
             create_defaults=values,
             defaults=values | {"adopted": F("adopted") + counts["adopted"]},
         )
+    return True
 
 
 @retried

@@ -14,8 +14,6 @@ from tenancy.locks import keep_tenants_in_place
 from tenancy.models import Tenant
 from tenancy.queries import Actor, tenant_by_path
 
-CHANGED = "tenant_changed"
-
 
 def keep_reviewed(actor: Actor, tenants: Collection[Tenant]) -> dict[UUID, TenantRules | Problem]:
     """For each tenant that was reviewed: its rules now, or why the actor may not submit to it any more.
@@ -43,7 +41,7 @@ def while_tenants_exist() -> Iterator[None]:
         yield
     except IntegrityError as error:
         if 'is not present in table "tenancy_tenant"' in str(error):
-            raise Conflict("The tenant was removed meanwhile.", code=CHANGED) from error
+            raise Conflict("The tenant was removed meanwhile.", code="tenant_changed") from error
         raise
 
 
@@ -55,6 +53,6 @@ def _now(actor: Actor, tenant: Tenant) -> TenantRules | Problem:
     if found.id != tenant.id:
         return Conflict(
             f"Another tenant took the place of {tenant.path} while the job was reviewed. Submit it again.",
-            code=CHANGED,
+            code="tenant_changed",
         )
     return rules_at(actor, found)

@@ -24,7 +24,7 @@ from federation.queries.reservations import with_reservation
 from federation.queries.submissions import Submission, read_submission
 from foundation import clock
 from foundation.ids import new_id
-from foundation.outbox import ANNOUNCED, NOTIFY
+from foundation.outbox import ANNOUNCING
 from foundation.problems import PermissionDenied
 from foundation.rows import columns_of
 from placement.values.model import JobRequest
@@ -49,8 +49,7 @@ INSERT_JOB = f"""
     ), event AS (
         INSERT INTO federation_jobevent (job_id, at, kind, message)
         SELECT id, created_at, 'submitted', %(message)s FROM job
-    ), audited AS ({ADD_ENTRY}), {ANNOUNCED}
-    {NOTIFY}
+    ), audited AS ({ADD_ENTRY}), {ANNOUNCING}
 """
 """One statement, because it is the most frequent change: the job, its first event, the audit entry and the wake-up."""
 

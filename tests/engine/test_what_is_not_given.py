@@ -69,6 +69,7 @@ MODULES = (
 )  # fmt: skip
 STANDS_IN = {
     # Fields of connections are named as they are where no caller names them otherwise.
+    ("focus.Posted", "category"): "Usage",
     ("connection.FieldNames", "server"): "server",
     ("connection.FieldNames", "ca_pem"): "ca_pem",
     ("connection.FieldNames", "token"): "token",

@@ -20,6 +20,11 @@ last bytes arrived, may send them again until 25 s after the cut; without either
 """
 MOST_HEALTH_SECONDS = 5
 READY, NOT_READY = 200, 503
+RECORDS = (
+    "federation_standstill", "federation_comparedcluster", "federation_databasehistory", "federation_clusterupkeep",
+    "foundation_routine",
+)  # fmt: skip
+"""What says why a standstill does not end."""
 STANDSTILLS = "SELECT needs_operator, ended_at IS NOT NULL FROM federation_standstill"
 END_ALL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'switchyard'"
 
@@ -76,7 +81,11 @@ def test_a_replica_takes_over_while_jobs_run(stand: Stand, run: FaultRun):
     stand.databases.promote()
     submit_some(run, 6)
     wait_for(lambda: health(stand, "/readyz") == READY, "ready again")
-    wait_for(lambda: stand.databases.ask(STANDSTILLS) == [(False, True)], "a standstill began and ended by itself")
+    try:
+        wait_for(lambda: stand.databases.ask(STANDSTILLS) == [(False, True)], "a standstill began and ended by itself")
+    except AssertionError as late:
+        found = {name: stand.databases.ask(f"SELECT to_jsonb({name}) FROM {name}") for name in RECORDS}
+        raise AssertionError(f"{late}: {found}") from late
     stand.databases.add_replica()
     submit_some(run, 6)
 

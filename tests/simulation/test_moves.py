@@ -38,6 +38,7 @@ def handlers():
         notices,
         outages,
         questions,
+        reservations,
         restores,
         spoiling,
         strangers,
@@ -46,7 +47,7 @@ def handlers():
     )
 
     users = (bulk_requests, limit_forms, meanwhile, mistakes, questions, trees)
-    own = (*users, hidden_pods, notices, outages, restores, spoiling, supplies)
+    own = (*users, hidden_pods, notices, outages, reservations, restores, spoiling, supplies)
     modules = (administration, catalogue, strangers, *own)
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
     return ours.union(*(module.EVENTS for module in modules))

@@ -81,7 +81,10 @@ def test_running_work_counts_until_its_deadline_once():
     take_budgets(budget_request("acme/one", "2", seconds=36_000))
     found = budget_forecast(budget)
     assert not found.outlook.has_history
-    assert found.outlook.parts.total == found.outlook.parts.running == found.state.held == 20
+    assert found.outlook.parts.total == found.outlook.parts.running
+    # Each day is rounded, and late in the day the deadline is tomorrow.
+    assert abs(found.state.held - found.outlook.parts.running) <= Decimal("1e-12")
+    assert found.state.held == 20
 
 
 def test_a_credit_is_posted_and_expected_of_no_day_and_a_corrected_price_is_expected():

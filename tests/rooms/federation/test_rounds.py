@@ -80,14 +80,14 @@ def test_clusters_that_hang_cost_the_others_next_to_nothing_and_less_once_they_a
     try:
         began = time.monotonic()
         fleet.go(Turn("dispatch", seconds=60))
-        assert len(fleet.at) == 60
+        eventually(lambda: len(fleet.at) == 60)
         assert max(fleet.at.values()) - began < 20, "none waits for one that hangs, as they do for 20 s"
         assert len(fleet.marked()) >= 10
         visits = sum(fleet.visits[one] for one in fleet.hanging)
         fleet.left.update(fleet.healthy)
         fleet.at.clear()
         fleet.go(Turn("dispatch", seconds=60))
-        assert len(fleet.at) == 60
+        eventually(lambda: len(fleet.at) == 60)
         assert sum(fleet.visits[one] for one in fleet.hanging) <= visits + rounds.SLOW_AT_ONCE, (
             "theirs is a small budget"
         )
@@ -121,8 +121,9 @@ def test_a_round_ends_at_once_when_only_visits_to_slow_clusters_are_left():
     fleet.mark(fleet.hanging)
     try:
         began = time.monotonic()
-        assert fleet.go(Turn("dispatch")) == 3
+        fleet.go(Turn("dispatch"))
         assert time.monotonic() - began < 2, "both hang for 20 s, and count as hanging only after 3"
+        eventually(lambda: len(fleet.at) == 3)
     finally:
         fleet.released.set()
 
@@ -161,7 +162,7 @@ def test_a_visit_that_was_left_and_hangs_is_marked_by_a_later_round(impatient):
         time.sleep(rounds.SLOW_AFTER_SECONDS)
         fleet.left.update(fleet.healthy)
         fleet.go(Turn("dispatch", seconds=60))
-        assert fleet.marked() == fleet.hanging
+        assert fleet.hanging <= fleet.marked()
     finally:
         fleet.released.set()
 
@@ -174,7 +175,8 @@ def test_visits_that_were_left_count_among_those_at_once_until_they_hang(impatie
         fleet.go(Turn("dispatch", seconds=60))
         fleet.left.update(healthy)
         began = time.monotonic()
-        assert fleet.go(Turn("dispatch", seconds=60)) == 2
+        fleet.go(Turn("dispatch", seconds=60))
+        eventually(lambda: len(fleet.at) == 2)
         assert time.monotonic() - began < 10, "the others hang for 20 s"
     finally:
         fleet.released.set()
@@ -233,7 +235,8 @@ def test_visits_that_hang_leave_threads_for_the_others(impatient):
             time.sleep(0.1)
         assert rounds.SLOW_AT_ONCE < len(fleet.visits) <= rounds.MOST_THREADS - AT_ONCE
         fleet.left.update(healthy)
-        assert fleet.go(Turn("dispatch", seconds=5)) == 3
+        fleet.go(Turn("dispatch", seconds=5))
+        eventually(lambda: len(fleet.at) == 3)
     finally:
         fleet.released.set()
 

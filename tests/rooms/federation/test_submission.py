@@ -274,5 +274,5 @@ def test_the_statements_of_a_submission_are_not_planned_again_each_time(actor):
             "SELECT generic_plans, custom_plans, statement FROM pg_prepared_statements WHERE custom_plans > 4"
         )
         plans = cursor.fetchall()
-    assert len(plans) > 3
+    assert len(plans) >= 3
     assert [statement for reused, planned, statement in plans if not reused and planned > 6] == []
