@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
 from billing import locks
 from billing.engine.credits import LossCause
@@ -13,11 +13,13 @@ from billing.engine.rating import whole_milliseconds
 from billing.models import CreditPolicy, LostWork
 from billing.queries.charges import losses_of
 from billing.queries.sharing import organisation_at
-from foundation.problems import Conflict, Invalid
+from foundation.problems import Invalid
 from foundation.rows import insert_rows
 from foundation.transactions import retried
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
+
+from .dated_policies import in_open_months
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +39,16 @@ def set_credit_policy(actor: Actor, wanted: NewCreditPolicy) -> CreditPolicy:
     if unknown := [cause for cause in causes if cause not in set(LossCause)]:
         known = ", ".join(LossCause)
         raise Invalid.field("causes", "unknown_value", f"{unknown[0][:50]} is not one of {known}")
-    try:
-        with transaction.atomic():
-            locks.rewrite_price_book()
-            policy = CreditPolicy.objects.create(
-                organisation=organisation, effective_from=wanted.effective_from, causes=causes,
-                made_by_id=actor.user_id, made_by_name=actor.name,
-            )  # fmt: skip
-            record_audit(
-                actor, "credit_policy.set", object_kind="credit_policy", object_id=str(policy.id), tenant_id=organisation.id,
-                detail={"from": f"{wanted.effective_from:%Y-%m}", "causes": ", ".join(causes)},
-            )  # fmt: skip
-    except IntegrityError as error:
-        if getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") != "policy_changes_no_closed_month":
-            raise
-        raise Conflict(
-            "That month, or a later one, is closed or closing. Let the policy begin with an open month.",
-            code="month_is_closed",
-        ) from error
+    with in_open_months(), transaction.atomic():
+        locks.rewrite_price_book()
+        policy = CreditPolicy.objects.create(
+            organisation=organisation, effective_from=wanted.effective_from, causes=causes,
+            made_by_id=actor.user_id, made_by_name=actor.name,
+        )  # fmt: skip
+        record_audit(
+            actor, "credit_policy.set", object_kind="credit_policy", object_id=str(policy.id), tenant_id=organisation.id,
+            detail={"from": f"{wanted.effective_from:%Y-%m}", "causes": ", ".join(causes)},
+        )  # fmt: skip
     policy.refresh_from_db()
     return policy
 

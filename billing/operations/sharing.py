@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from billing.engine.ledger import ShareOf, money
@@ -28,6 +28,7 @@ from tenancy.models import Tenant
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
+from .dated_policies import in_open_months
 from .posting import post
 
 State = NegativeIdle.State
@@ -50,33 +51,25 @@ def set_policy(actor: Actor, wanted: NewPolicy) -> SharingPolicy:
     """The policy. Raises NotFound, NotAllowedHere, Invalid, Conflict `month_is_closed`."""
     organisation = organisation_at(actor, wanted.organisation, may_close=True)
     weights = _weights(organisation, wanted)
-    try:
-        with transaction.atomic():
-            policy = SharingPolicy.objects.create(
-                organisation=organisation,
-                effective_from=wanted.effective_from,
-                idle=wanted.idle,
-                platform=wanted.platform,
-                platform_cost=wanted.platform_cost,
-                platform_currency=wanted.platform_currency if wanted.platform_cost else "",
-                platform_weights=weights,
-                made_by_id=actor.user_id,
-                made_by_name=actor.name,
-            )
-            record_audit(
-                actor, "sharing_policy.set", object_kind="sharing_policy", object_id=str(policy.id), tenant_id=organisation.id,
-                detail={
-                    "from": f"{wanted.effective_from:%Y-%m}", "idle": wanted.idle, "platform": wanted.platform,
-                    "platform_cost": f"{wanted.platform_cost:f} {wanted.platform_currency}".strip(),
-                },
-            )  # fmt: skip
-    except IntegrityError as error:
-        if getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") != "policy_changes_no_closed_month":
-            raise
-        raise Conflict(
-            "That month, or a later one, is closed or closing. Let the policy begin with an open month.",
-            code="month_is_closed",
-        ) from error
+    with in_open_months(), transaction.atomic():
+        policy = SharingPolicy.objects.create(
+            organisation=organisation,
+            effective_from=wanted.effective_from,
+            idle=wanted.idle,
+            platform=wanted.platform,
+            platform_cost=wanted.platform_cost,
+            platform_currency=wanted.platform_currency if wanted.platform_cost else "",
+            platform_weights=weights,
+            made_by_id=actor.user_id,
+            made_by_name=actor.name,
+        )
+        record_audit(
+            actor, "sharing_policy.set", object_kind="sharing_policy", object_id=str(policy.id), tenant_id=organisation.id,
+            detail={
+                "from": f"{wanted.effective_from:%Y-%m}", "idle": wanted.idle, "platform": wanted.platform,
+                "platform_cost": f"{wanted.platform_cost:f} {wanted.platform_currency}".strip(),
+            },
+        )  # fmt: skip
     policy.refresh_from_db()
     return policy
 

@@ -15,7 +15,7 @@ from foundation.clock import database_now
 from foundation.problems import Invalid, NotFound
 from tenancy.queries import Actor, visible_tenants
 
-from .paths import organisation_at
+from .paths import organisation_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def policies_of(organisation_path: str) -> Sequence[CreditPolicy]:
 
 def lost_work_report(actor: Actor, organisation_path: str, month: date) -> LostWorkReport:
     """The report, by what is recorded. Raises NotFound if the actor sees no tenant of the organisation; Invalid `in_the_future`."""
-    root = organisation_at(organisation_path)
+    root = organisation_named(organisation_path)
     seen = [
         id_ for id_, path in visible_tenants(actor).values_list("id", "path")
         if path == organisation_path or path.startswith(f"{organisation_path}/")

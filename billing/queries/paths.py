@@ -36,7 +36,7 @@ class Scope:
         return not self.path or f"{self.path_of(meter)}/".startswith(f"{self.path}/")
 
 
-def organisation_at(path: str) -> Tenant | None:
+def organisation_named(path: str) -> Tenant | None:
     """The organisation of this name, which the caller has not checked; None if there is none."""
     return None if "\x00" in path else Tenant.objects.filter(path=path, parent=None).first()
 

@@ -33,6 +33,7 @@ from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenants
 
+from .paths import organisation_named
 from .pools import PoolDayKey, Pools, charged_to_guests, pools_of, reserved_worth
 
 Charges = Mapping[PoolDayKey, Mapping[Sharer, int]]
@@ -105,8 +106,8 @@ def policy_for(organisation_id: UUID, month: date) -> Policy:
 
 def organisation_at(actor: Actor, path: str, *, may_close: bool = False) -> Tenant:
     """The organisation, for users who see it as a whole. Raises NotFound, and NotAllowedHere with `may_close`."""
-    found = visible_tenants(actor).filter(path=path, parent=None).first()
-    if found is None:
+    found = organisation_named(path)
+    if found is None or not visible_tenants(actor).filter(id=found.id).exists():
         raise NotFound
     if may_close and Permission.CLOSE_PERIOD not in permissions_at(actor, found):
         raise NotAllowedHere(found, Permission.CLOSE_PERIOD)

@@ -22,7 +22,7 @@ from foundation.problems import Invalid, NotFound
 from tenancy.models import Tenant
 from tenancy.queries import Actor, visible_tenants
 
-from .paths import Scope, organisation_at
+from .paths import Scope, organisation_named
 from .pools import PoolDayKey, pools_of
 from .progress import OpenRun, Whose, open_runs, provisional_parts
 from .recorded import recorded
@@ -120,7 +120,7 @@ def visible_organisations(actor: Actor) -> list[str]:
 
 def sharing_report(actor: Actor, organisation_path: str, month: date) -> SharingReport:
     """The report. Raises NotFound if the actor sees no tenant of the organisation; Invalid `in_the_future`."""
-    root = organisation_at(organisation_path)
+    root = organisation_named(organisation_path)
     if root is None:
         raise NotFound
     seen = dict(visible_tenants(actor).values_list("id", "path"))

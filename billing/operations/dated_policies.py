@@ -1,0 +1,22 @@
+"""What policies of an organisation that begin with a month have in common."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import IntegrityError
+
+from foundation.problems import Conflict
+
+
+@contextmanager
+def in_open_months() -> Iterator[None]:
+    """Makes Conflict `month_is_closed` of a policy that would change a month that is closed or closing: the database refuses it."""
+    try:
+        yield
+    except IntegrityError as error:
+        if getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") != "policy_changes_no_closed_month":
+            raise
+        raise Conflict(
+            "That month, or a later one, is closed or closing. Let the policy begin with an open month.",
+            code="month_is_closed",
+        ) from error
