@@ -18,7 +18,7 @@ from quotas.locks import lock_pending_below, stop_takers_at
 from tenancy.locks import hold_tree
 from tenancy.models import Tenant
 
-from .models import DISPATCH_IS_OPEN, LIVE_ATTEMPT_STATES, Attempt, Job, PodRun, Progress
+from .models import DISPATCH_IS_OPEN, IS_LIVE, Attempt, Job, PodRun, Progress
 
 CLAIM_SECONDS = 20
 """Longer than a round of calls. A worker that dies delays its attempts by this time; a late worker is fenced."""
@@ -36,7 +36,7 @@ _UNCLAIMED = f"""
 SELECT id FROM federation_attempt
  WHERE cluster_id = %(cluster)s
    AND (claim_expires_at IS NULL OR claim_expires_at < now())
-   AND state = ANY(%(live)s)
+   AND state {IS_LIVE}
    AND {DISPATCH_IS_OPEN}
 """
 _DUE = f"""{_UNCLAIMED}
@@ -91,7 +91,7 @@ def claim_probes(cluster_id: UUID, limit: int) -> Claim:
 
 
 def _asked(cluster_id: UUID, limit: int) -> dict[str, Any]:
-    return {"cluster": cluster_id, "limit": limit, "live": LIVE_ATTEMPT_STATES, "seconds": CLAIM_SECONDS}
+    return {"cluster": cluster_id, "limit": limit, "seconds": CLAIM_SECONDS}
 
 
 def _claim_of(rows: Sequence[tuple[UUID, int]]) -> Claim:

@@ -8,6 +8,7 @@ from .failures import RetryBrake as RetryBrake
 from .failures import TenantFailureRules as TenantFailureRules
 from .images import ProvenImage as ProvenImage
 from .jobs import ATTEMPT_LIFECYCLE as ATTEMPT_LIFECYCLE
+from .jobs import IS_LIVE as IS_LIVE
 from .jobs import JOB_LIFECYCLE as JOB_LIFECYCLE
 from .jobs import LIVE_ATTEMPT_STATES as LIVE_ATTEMPT_STATES
 from .jobs import TERMINAL_JOB_STATES as TERMINAL_JOB_STATES

@@ -23,9 +23,10 @@ from clusters.models import Cluster
 from federation.engine.lifecycle import KEPT_ATTEMPTS, AttemptState
 from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, id_in
 from federation.locks import lock_with_jobs
-from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, Job, RemoteObject
+from federation.models import ATTEMPT_LIFECYCLE, Attempt, ClusterUpkeep, Job
 from federation.queries.attested import Word, word_on_vanished
 from federation.queries.due_clusters import DueCluster
+from federation.queries.released_objects import ReleasedObject, released_objects
 from federation.queries.standstill import answered_for_at, circumstances
 from foundation.clock import database_now
 from foundation.host import host
@@ -170,7 +171,7 @@ def _gone_in_standstill(
 ) -> list[UUID]:
     """The attempts whose released object is gone, as the cluster confirms: nothing ends for it in a standstill."""
     uids = {job.uid for job in seen}
-    absent = [row for row in _released(cluster.id, listed_at) if row.uid not in uids]
+    absent = [row for row in released_objects(cluster.id, listed_at) if row.uid not in uids]
     asked = run(_ask(driver, cluster.identity, absent), timeout_seconds=LIST_SECONDS) if absent else []
     return [row.attempt_id for row, found in asked if found is None]
 
@@ -196,7 +197,7 @@ async def _list(driver: ClusterDriver, identity: str) -> Sequence[JobSeen]:
 
 def _rows(seen: Sequence[JobSeen]) -> Mapping[UUID, _Row]:
     ids = {id_ for job in seen if (id_ := id_in(job.labels, LABEL_ATTEMPT))}
-    found = Attempt.objects.filter(id__in=ids).prefetch_related("remote_objects")
+    found = Attempt.objects.filter(id__any_of=list(ids)).prefetch_related("remote_objects")
     return {
         a.id: _Row(
             a.id,
@@ -291,16 +292,6 @@ async def _delete_all(driver: ClusterDriver, jobs: Sequence[JobSeen]) -> None:
     await asyncio.gather(*(delete(job) for job in jobs))
 
 
-class _Released(NamedTuple):
-    """An object that may run, of a live attempt that is not being stopped."""
-
-    attempt_id: UUID
-    namespace: str
-    name: str
-    uid: str
-    released_at: datetime
-
-
 def _notice_vanished(
     cluster: _Compared, driver: ClusterDriver, seen: Sequence[JobSeen], listed_at: datetime
 ) -> list[Reason]:
@@ -311,7 +302,7 @@ def _notice_vanished(
     ends without one, nor is any stopped there unless a user asks for it.
     """
     uids = {job.uid for job in seen}
-    rows = _released(cluster.id, listed_at)
+    rows = released_objects(cluster.id, listed_at)
     absent = [row for row in rows if row.uid not in uids]
     word: Word | None = None
     if _are_too_many(absent, rows):
@@ -337,38 +328,28 @@ def _notice_vanished(
     return [vanished_finding(len(left), len(others))] if is_left else []
 
 
-def _released(cluster_id: UUID, listed_at: datetime) -> list[_Released]:
-    rows = RemoteObject.objects.filter(
-        attempt__cluster_id=cluster_id,
-        attempt__state__in=LIVE_ATTEMPT_STATES,  # the condition of the partial index: ended attempts cost nothing
-        attempt__released_at__lt=listed_at,
-        attempt__stop_requested_at=None,  # of those that are being stopped, dispatch asks for what is left
-        outcome="",
-    ).exclude(uid="")
-    columns = rows.values_list("attempt_id", "attempt__namespace", "name", "uid", "attempt__released_at")
-    return [_Released._make(row) for row in columns]
-
-
-def _are_too_many(absent: Sequence[_Released], rows: Sequence[_Released]) -> bool:
+def _are_too_many(absent: Sequence[ReleasedObject], rows: Sequence[ReleasedObject]) -> bool:
     """Whether a control plane probably forgot them; the objects of one run are deleted together by its users too."""
     return len(absent) > max(MOST_VANISHED, MOST_VANISHED_SHARE * len(rows)) and len(_attempts(absent)) > 1
 
 
-def _are_all_of_several(absent: Sequence[_Released], rows: Sequence[_Released]) -> bool:
+def _are_all_of_several(absent: Sequence[ReleasedObject], rows: Sequence[ReleasedObject]) -> bool:
     return len(_attempts(absent)) > 1 and _attempts(absent) == _attempts(rows)
 
 
-def _attempts(rows: Iterable[_Released]) -> set[UUID]:
+def _attempts(rows: Iterable[ReleasedObject]) -> set[UUID]:
     return {row.attempt_id for row in rows}
 
 
-def _covered(rows: Sequence[_Released], word: Word | None) -> Sequence[_Released]:
+def _covered(rows: Sequence[ReleasedObject], word: Word | None) -> Sequence[ReleasedObject]:
     """Those that an attestation is about; all if there is none."""
     return rows if word is None else [row for row in rows if row.released_at < word.at]
 
 
 @retried
-def _end_vanished(cluster_id: UUID, gone: Sequence[_Released], rows: Sequence[_Released], word: Word | None) -> None:
+def _end_vanished(
+    cluster_id: UUID, gone: Sequence[ReleasedObject], rows: Sequence[ReleasedObject], word: Word | None
+) -> None:
     """Ends them for their deleted object, or as lost if an attestation covers all that is left of them."""
     ids = _attempts(gone)
     with transaction.atomic():
@@ -386,8 +367,8 @@ def _end_vanished(cluster_id: UUID, gone: Sequence[_Released], rows: Sequence[_R
 
 
 async def _ask(
-    driver: ClusterDriver, identity: str, absent: Sequence[_Released]
-) -> list[tuple[_Released, JobSeen | None]]:
+    driver: ClusterDriver, identity: str, absent: Sequence[ReleasedObject]
+) -> list[tuple[ReleasedObject, JobSeen | None]]:
     """What each of them is, requested by its uid; None if, as the cluster confirms, it does not exist."""
     found = await asyncio.gather(*(object_of(driver, identity, row.namespace, row.name, row.uid) for row in absent))
     return list(zip(absent, found, strict=True))

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from billing.engine.runs import ObservedRun
 from billing.queries.progress import Whose
-from federation.models import LIVE_ATTEMPT_STATES, PodRun, RemoteObject
+from federation.models import IS_LIVE, PodRun, RemoteObject
 
 PATIENCE = timedelta(minutes=10)
 """How long an ended attempt waits for a cluster that does not report its pods. A database trigger has the same
@@ -171,7 +171,7 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
 
 UNSETTLED = """
 WITH unsettled AS (
-    SELECT id, job_id, cluster_id, state, finished_at FROM federation_attempt WHERE state IN ({live}) {of_jobs}
+    SELECT id, job_id, cluster_id, state, finished_at FROM federation_attempt WHERE state {is_live} {of_jobs}
      UNION ALL
     SELECT id, job_id, cluster_id, state, finished_at FROM federation_attempt
      WHERE settled_at IS NULL AND finished_at IS NOT NULL {of_jobs}
@@ -194,10 +194,8 @@ SELECT attempt.cluster_id, CASE pod.part WHEN 0 THEN pod.uid ELSE pod.uid || '~'
  CROSS JOIN LATERAL (SELECT coalesce(pod.resumed_at, pod.started_at) AS at) AS begun
  ORDER BY attempt.cluster_id, pod.uid
 """
-LIVE = ", ".join(f"'{state}'" for state in LIVE_ATTEMPT_STATES)
-"""Written out, so that PostgreSQL uses the partial indexes on live and on unsettled attempts."""
-UNSETTLED_OF_JOBS = UNSETTLED.format(live=LIVE, of_jobs="AND job_id = ANY(%(jobs)s)", of_tenants="")
-UNSETTLED_OF_TENANTS = UNSETTLED.format(live=LIVE, of_jobs="", of_tenants="AND job.tenant_id = ANY(%(tenants)s)")
+UNSETTLED_OF_JOBS = UNSETTLED.format(is_live=IS_LIVE, of_jobs="AND job_id = ANY(%(jobs)s)", of_tenants="")
+UNSETTLED_OF_TENANTS = UNSETTLED.format(is_live=IS_LIVE, of_jobs="", of_tenants="AND job.tenant_id = ANY(%(tenants)s)")
 
 
 def unsettled_runs(whose: Whose, at: datetime) -> list[ObservedRun]:

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import F
 
-from federation.models import LIVE_ATTEMPT_STATES, PriorityClass
+from federation.models import IS_LIVE, PriorityClass
 from federation.queries.attested import LACKS_MANY
 from federation.queries.in_use import ALL, InUse
 from federation.queries.releases import nodes_of
@@ -94,13 +94,13 @@ SELECT preemption.organisation, sum(victim.gpu_milli)
  WHERE preemption.created_at > now() - interval '1 hour' AND preemption.organisation = ANY(%s)
  GROUP BY preemption.organisation
 """
-HELD = """
+HELD = f"""
 SELECT split_part(tenant.path, '/', 1),
        sum(coalesce(nullif((hold.amounts->>'gpu')::bigint, 0), (hold.amounts->>'cpu')::bigint / %s, 0))
   FROM federation_attempt AS attempt
   JOIN quotas_hold AS hold ON hold.holder_id = attempt.id AND hold.state = 'pending'
   JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
- WHERE attempt.state = ANY(%s) AND split_part(tenant.path, '/', 1) = ANY(%s)
+ WHERE attempt.state {IS_LIVE} AND split_part(tenant.path, '/', 1) = ANY(%s)
  GROUP BY 1
 """
 
@@ -269,7 +269,7 @@ def load_allowance(organisations: Sequence[str]) -> Allowance:
         spent = {name: int(milli) for name, milli in cursor.fetchall()}
         if not spent:
             return Allowance(settings.PREEMPTION_MOST_VICTIMS)
-        cursor.execute(HELD, [CORES_PER_GPU, LIVE_ATTEMPT_STATES, list(spent)])
+        cursor.execute(HELD, [CORES_PER_GPU, list(spent)])
         held = {name: int(milli) for name, milli in cursor.fetchall()}
     share = Fraction(settings.PREEMPTION_HOURLY_SHARE)
     left = {name: max(0, int(share * held.get(name, 0)) - milli) for name, milli in spent.items()}

@@ -4,6 +4,7 @@ highest room can query them all.
 
 from datetime import datetime
 
+from federation.models import IS_LIVE
 from foundation.proofs import findings
 
 
@@ -12,7 +13,6 @@ def disagreements(since: datetime | None = None) -> tuple[str, ...]:
     return tuple(findings(PROOFS, {"since": since.isoformat() if since else "-infinity"}))
 
 
-LIVE = "('reserved', 'created', 'starting', 'running', 'unknown')"
 SETTLED = "FROM federation_attempt AS a WHERE a.settled_at >= %(since)s::timestamptz"
 SETTLED_PODS = """
 FROM federation_attempt AS a JOIN federation_podrun AS pod ON pod.attempt_id = a.id
@@ -27,14 +27,14 @@ PROOFS = (
         "attempt {0} is {1} and has no pending hold",
         f"""
         SELECT a.id, a.state FROM federation_attempt AS a LEFT JOIN quotas_hold AS h ON h.holder_id = a.id
-        WHERE a.state IN {LIVE} AND h.state IS DISTINCT FROM 'pending' ORDER BY a.id
+        WHERE a.state {IS_LIVE} AND h.state IS DISTINCT FROM 'pending' ORDER BY a.id
         """,
     ),
     (
         "attempt {0} is {1} although its job is {2}",
         f"""
         SELECT a.id, a.state, j.state AS job FROM federation_attempt AS a JOIN federation_job AS j ON j.id = a.job_id
-        WHERE a.state IN {LIVE} AND j.state NOT IN ('dispatching', 'running', 'cancelling') ORDER BY a.id
+        WHERE a.state {IS_LIVE} AND j.state NOT IN ('dispatching', 'running', 'cancelling') ORDER BY a.id
         """,
     ),
     (
@@ -42,7 +42,7 @@ PROOFS = (
         f"""
         SELECT j.id, j.state FROM federation_job AS j
         WHERE j.id IN (SELECT a.job_id {SETTLED}) AND j.state IN ('dispatching', 'running', 'cancelling')
-            AND NOT EXISTS (SELECT 1 FROM federation_attempt AS a WHERE a.job_id = j.id AND a.state IN {LIVE})
+            AND NOT EXISTS (SELECT 1 FROM federation_attempt AS a WHERE a.job_id = j.id AND a.state {IS_LIVE})
         ORDER BY j.id
         """,
     ),
@@ -64,7 +64,7 @@ PROOFS = (
         "attempt {0} is {1}, but its budget hold is {2}",
         f"""
         SELECT a.id, a.state, b.state AS hold FROM federation_attempt AS a JOIN billing_budgethold AS b ON b.holder_id = a.id
-        WHERE a.state IN {LIVE} AND b.state <> 'pending' ORDER BY a.id
+        WHERE a.state {IS_LIVE} AND b.state <> 'pending' ORDER BY a.id
         """,
     ),
     (

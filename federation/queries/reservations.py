@@ -18,7 +18,7 @@ from billing.queries.pools import ReservedTime
 from clusters.models import Flavor
 from clusters.queries import fleet
 from federation.engine.intake.spec import JobSpec
-from federation.models import LIVE_ATTEMPT_STATES, Reservation, ReservedNode
+from federation.models import IS_LIVE, Reservation, ReservedNode
 from foundation import clock
 from foundation.problems import FieldError, Invalid, NotFound
 from placement.fleet.policies import prefixes_of
@@ -283,13 +283,13 @@ class ReservationView:
         return f"{len(down)} of {len(self.nodes)} nodes {are} down" if down else ""
 
 
-USED = """
+USED = f"""
 SELECT job.spec->'constraints'->>'reservation', attempt.id, object.gpu_units, object.cpu_millicores, object.memory_mib,
        object.assumed_nodes::text
   FROM federation_attempt AS attempt
   JOIN federation_job AS job ON job.id = attempt.job_id
   JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.outcome = ''
- WHERE attempt.state = ANY(%s) AND attempt.cluster_id = ANY(%s)
+ WHERE attempt.state {IS_LIVE} AND attempt.cluster_id = ANY(%s)
    AND job.spec->'constraints'->>'reservation' = ANY(%s)
 """
 
@@ -363,7 +363,7 @@ def _uses(rows: Sequence[Reservation]) -> Mapping[str, _Use]:
     uses: dict[str, _Use] = defaultdict(lambda: _Use(Amounts(), set(), set()))
     with connection.cursor() as cursor:
         ids = [str(row.id) for row in rows]
-        cursor.execute(USED, [LIVE_ATTEMPT_STATES, list({row.cluster_id for row in rows}), ids])
+        cursor.execute(USED, [list({row.cluster_id for row in rows}), ids])
         for reservation, attempt, *each, assumed in cursor.fetchall():
             use, nodes = uses[reservation], json.loads(assumed)
             use.amounts = use.amounts.plus(Amounts(*map(int, each)), sum(nodes.values()))

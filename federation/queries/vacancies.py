@@ -12,7 +12,7 @@ from django.db import connection
 import clusters.queries
 from clusters.queries import NodeView
 from federation.engine.lifecycle import AttemptState
-from federation.models import LIVE_ATTEMPT_STATES
+from federation.models import IS_LIVE
 from federation.queries.offered import foreign_use, node_of
 from federation.queries.reservations import load_reservations, visible_reservations
 from federation.queries.snapshot import load_fleet
@@ -28,7 +28,7 @@ BUSY = "in use by jobs that may run past its start"
 MAINTENANCE = "in maintenance in that period"
 MOST_NAMED = 10
 
-LIVE = """
+LIVE = f"""
 SELECT attempt.cluster_id, attempt.state, attempt.released_at, job.id, job.name, tenant.path,
        (job.spec->>'deadline_seconds')::int, object.assumed_nodes::text,
        (SELECT array_agg(pod.node) FROM federation_podrun AS pod
@@ -38,7 +38,7 @@ SELECT attempt.cluster_id, attempt.state, attempt.released_at, job.id, job.name,
   JOIN federation_job AS job ON job.id = attempt.job_id
   JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
   JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.outcome = ''
- WHERE attempt.state = ANY(%s)
+ WHERE attempt.state {IS_LIVE}
  ORDER BY attempt.id, object.position
 """
 
@@ -102,7 +102,7 @@ def vacancies(starts_at: datetime, until_at: datetime, now: datetime) -> Vacanci
 
 def _occupations(now: datetime) -> Iterable[Occupation]:
     with connection.cursor() as cursor:
-        cursor.execute(LIVE, [LIVE_ATTEMPT_STATES])
+        cursor.execute(LIVE)
         rows = cursor.fetchall()
     for cluster_id, state, released_at, job_id, job, path, deadline_seconds, assumed, seen in rows:
         # an attempt on a silent cluster may be released when the cluster reconnects

@@ -9,7 +9,7 @@ from django.db import connection
 
 from clusters.queries.windows import open_windows, windowed_clusters
 from federation.engine.lifecycle import AttemptState
-from federation.models import LIVE_ATTEMPT_STATES
+from federation.models import IS_LIVE
 from federation.queries.attested import LACKS_MANY
 from placement.cycle.timeline import instant_text
 from placement.values.maintenance import STOPPING, MaintenanceWindow
@@ -61,7 +61,7 @@ SELECT DISTINCT ON (attempt.id) attempt.id, has.begun, cluster.name, planned.sta
  CROSS JOIN LATERAL federation_windows_met(
            attempt.id, now(), CASE WHEN attempt.state = ANY(%(unreleased)s) THEN %(stopping)s::double precision END) AS met
   JOIN clusters_maintenancewindow AS planned ON planned.id = met.window_id
- WHERE (attempt.cluster_id = ANY(%(draining)s::uuid[]) AND attempt.state = ANY(%(live)s)
+ WHERE (attempt.cluster_id = ANY(%(draining)s::uuid[]) AND attempt.state {IS_LIVE}
         OR attempt.cluster_id = ANY(%(windowed)s::uuid[]) AND attempt.state = ANY(%(unstarted)s))
    AND attempt.stop_requested_at IS NULL AND (attempt.state = ANY(%(unreleased)s) OR NOT {LACKS_MANY})
    AND (%(only)s::uuid[] IS NULL OR attempt.id = ANY(%(only)s::uuid[]))
@@ -82,7 +82,6 @@ def meetings(only: Collection[UUID] | None = None) -> list[Meeting]:
     asked: dict[str, Any] = {
         "unstarted": UNSTARTED,
         "unreleased": NEVER_RELEASED,
-        "live": LIVE_ATTEMPT_STATES,
         "windowed": list(clusters),
         "draining": [cluster_id for cluster_id, drains in clusters.items() if drains],
         "stopping": STOPPING.total_seconds(),
