@@ -15,4 +15,5 @@ application = get_wsgi_application()
 demand_sessions()
 gc.disable()  # as in the settings
 get_resolver().url_patterns  # noqa: B018 - reads every view now, instead of during the first request
+gc.freeze()  # else each collection would walk, and each fork copy, what is never garbage
 gc.enable()

@@ -34,6 +34,8 @@ GONE_AGAIN = (
     "DELETE FROM django_migrations WHERE name = '9999_next_idea'",
 )
 
+BROKER_SECONDS = 5.0
+
 
 def start_another_set(stand: Stand) -> list[subprocess.Popen[bytes]]:
     """One more of every process, singletons too, on the same database and broker."""
@@ -46,8 +48,10 @@ def start_another_set(stand: Stand) -> list[subprocess.Popen[bytes]]:
 
 
 def send_next_versions_message(stand: Stand) -> None:
-    """A task that no process of this version knows."""
+    """A task that no process of this version knows. Raises an error if the broker does not answer."""
     with Celery(broker=stand.gateway.environment["REDIS_URL"]) as sender:
-        sender.conf.broker_transport_options = {"global_keyprefix": "swy-broker-"}
+        sender.conf.broker_transport_options = {
+            "global_keyprefix": "swy-broker-", "socket_timeout": BROKER_SECONDS, "socket_connect_timeout": BROKER_SECONDS,
+        }  # fmt: skip
         queue: Any = Queue("cycle", Exchange("cycle"), routing_key="cycle")
-        sender.send_task("federation.tasks.an_idea_of_the_next_version", queue=queue)
+        sender.send_task("federation.tasks.an_idea_of_the_next_version", queue=queue, retry=False)

@@ -1,4 +1,5 @@
 import gc
+import importlib
 from typing import Any
 
 from celery import signals
@@ -26,3 +27,10 @@ def test_a_worker_does_both_at_their_time():
     in_each_fork: Any = signals.worker_process_init
     assert celery._spare_the_forks in after_setup._live_receivers(None)
     assert celery._collect_as_usual in in_each_fork._live_receivers(None)
+
+
+def test_the_web_process_freezes_what_it_imported_before_it_forks():
+    gc.unfreeze()  # the tests froze it too
+    importlib.reload(importlib.import_module("config.wsgi"))
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 10_000
