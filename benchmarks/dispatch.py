@@ -32,6 +32,8 @@ FLEET = Path(__file__).parent / "fleets" / "dispatch.yaml"
 IN_FLIGHT = 8
 BARE_NAMESPACE = "bare"
 DONE_SECONDS = 300
+MOST_JOBS = 3900
+"""Jobs of each phase: no pod ever ends, and the fleet's 72 nodes have room for 110 pods each."""
 
 
 @dataclass(slots=True)
@@ -268,8 +270,10 @@ async def _drive(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=1000, help=f"of each phase, at most {MOST_JOBS}")
     options = parser.parse_args()
+    if not 0 < options.jobs <= MOST_JOBS:
+        parser.error(f"--jobs is 1 to {MOST_JOBS}: the fleet has no room for more")
     report.conditions(
         kubernetes="1.36.2, etcd + kube-apiserver only", clusters=3, jobs=options.jobs, in_flight=IN_FLIGHT
     )

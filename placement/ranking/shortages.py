@@ -9,7 +9,7 @@ import numpy as np
 from clusters.engine.resources import amount_text, told
 from placement.fleet.amounts import MILLI, portion_of, shares_per_gpu
 from placement.fleet.fleet_state import FleetState, PoolState
-from placement.fleet.pools import BARE, CPU, MEMORY, PART, RESOURCES, UNITS, WIDTH_OF_LEVEL, Ints, Mask, Pool
+from placement.fleet.pools import BARE, CPU, MEMORY, PART, PODS, RESOURCES, UNITS, WIDTH_OF_LEVEL, Ints, Mask, Pool
 from placement.fleet.siting import Need, domain_room, need_of
 from placement.values.gpu_needs import Lack, lack_of
 from placement.values.model import PodSetRequest, Topology
@@ -212,12 +212,25 @@ def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Sh
         is_suited &= need.admitted
     if short := _resource_short(state, pod_set, need, is_suited):
         return short
-    cpu, memory = (int(np.where(is_suited, state.free[row], 0).max(initial=0)) for row in (CPU, MEMORY))
     wants = f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
     beside = f" with {asked_of(pod_set)}" if pod_set.gpu is not None else ""
-    most = f"{quantity('cpu', cpu)} and {quantity('memory', memory)}"
-    message = f"needs {wants}{beside} on one node; at most {most} are free there{_unusable(state, pod_set)}"
+    lack = _cores_memory_or_pods_short(state, pod_set, is_suited)
+    message = f"needs {wants}{beside} on one node; {lack}{_unusable(state, pod_set)}"
     return Shortage(ReasonCode.NOT_ENOUGH_FREE, message, is_about_devices=False, room=(0, need.units))
+
+
+def _cores_memory_or_pods_short(state: PoolState, pod_set: PodSetRequest, is_suited: Mask) -> str:
+    """Which of them no suited node has enough of, or no one node together with the others."""
+    has_cpu = is_suited & (state.free[CPU] >= pod_set.cpu_millicores)
+    has_memory = is_suited & (state.free[MEMORY] >= pod_set.memory_mib)
+    if full := int(np.count_nonzero(has_cpu & has_memory & (state.free[PODS] < 1))):
+        nodes = "the one node" if full == 1 else f"the {full} nodes"
+        return f"{nodes} with that much free {'has' if full == 1 else 'have'} no room for another pod"
+    cpu, memory = (int(np.where(is_suited, state.free[row], 0).max(initial=0)) for row in (CPU, MEMORY))
+    most = f"{quantity('cpu', cpu)} and {quantity('memory', memory)}"
+    if has_cpu.any() and has_memory.any():
+        return f"at most {most} are free there, but not on the same node"
+    return f"at most {most} are free there"
 
 
 def _resource_short(state: PoolState, pod_set: PodSetRequest, need: Need, is_suited: Mask) -> Shortage | None:

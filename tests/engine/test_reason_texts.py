@@ -41,6 +41,9 @@ def partly_closed():
 
 
 RACKS = uniform(1, nodes=4, per_rack=2)
+FULL = node("full", CPU, 0, cpu=4000, free_pods=0)
+SMALL = node("small", CPU, 0, cpu=4000, free_cpu_millicores=1000)
+NARROW = node("narrow", CPU, 0, cpu=4000, free_memory_mib=1024)
 BUSY = of(GPU, node("n", GPU, free_cpu_millicores=500))
 
 
@@ -74,6 +77,12 @@ BUSY = of(GPU, node("n", GPU, free_cpu_millicores=500))
          "needs 2 cores and 1.5 GiB on one node; at most 1 core and 1024 GiB are free there"),
         (cores(1000), job(pods(1, 0, cpu=4000)), "not_enough_free",
          "needs 4 cores and 1 GiB on one node; at most 1 core and 1024 GiB are free there"),
+        (of(CPU, FULL, FULL), job(pods(1, 0, cpu=1000)), "not_enough_free",
+         "needs 1 core and 1 GiB on one node; the 2 nodes with that much free have no room for another pod"),
+        (of(CPU, FULL, SMALL), job(pods(1, 0, cpu=2000)), "not_enough_free",
+         "needs 2 cores and 1 GiB on one node; the one node with that much free has no room for another pod"),
+        (of(CPU, SMALL, NARROW), job(pods(1, 0, cpu=2000, memory=2048)), "not_enough_free",
+         "needs 2 cores and 2 GiB on one node; at most 4 cores and 1024 GiB are free there, but not on the same node"),
         (cores(1000), job(pods(3, 0, cpu=500)), "not_enough_free",
          "needs 3 pods of 0.5 cores and 1 GiB at the same time; there is room for 2"),
         (uniform(1, state="stale", minutes_unseen=7), job(), "stale",

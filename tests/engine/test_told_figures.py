@@ -21,7 +21,8 @@ LARGEST_NODE = re.compile(r"the largest node has (?P<has>[\d.]+)(?: GPUs?)?")
 LARGEST = re.compile(r"the largest has (?P<has>[\d.]+) (?P<unit>cores?|GiB)")
 ROOM = re.compile(r"there is room for (?P<room>\d+)")
 ROOMIEST = re.compile(r"the roomiest(?P<domain> \S+)? has room for (?P<room>\d+)")
-AT_MOST = re.compile(r"at most (?P<cores>[\d.]+) cores? and (?P<gib>[\d.]+) GiB are free there")
+AT_MOST = re.compile(r"at most (?P<cores>[\d.]+) cores? and (?P<gib>[\d.]+) GiB are free there(?P<apart>, but not on the same node)?")
+FULL = re.compile(r"the (?P<nodes>one|\d+) nodes? with that much free ha(?:s|ve) no room for another pod")
 LEVELS = ("node", "clique", "rack", "block", "zone", "cluster")
 
 
@@ -111,13 +112,27 @@ class Told:
             most = max((one.memory_mib if is_memory else one.cpu_millicores for one in self.nodes), default=0)
             assert float(found["has"]) == round(most / (1024 if is_memory else 1000), 3)
         if (found := AT_MOST.search(told)) is not None:
-            suited = [one for one in self.nodes if one.is_usable and self.free(one) >= self.units]
-            suited = [one for one in suited if self.takes or "" not in one.repels]
             cores, memory = (
-                max((getattr(one, name) for one in suited), default=0)
+                max((getattr(one, name) for one in self.suited()), default=0)
                 for name in ("free_cpu_millicores", "free_memory_mib")
             )
             assert (float(found["cores"]), float(found["gib"])) == (round(cores / 1000, 3), round(memory / 1024, 3))
+            is_enough_apart = cores >= self.pods.cpu_millicores and memory >= self.pods.memory_mib
+            assert bool(found["apart"]) == is_enough_apart
+            assert not self.roomy()
+        if (found := FULL.search(told)) is not None:
+            assert found["nodes"] == ("one" if len(self.roomy()) == 1 else str(len(self.roomy())))
+            assert not any(one.free_pods for one in self.roomy())
+
+    def suited(self):
+        """The nodes with enough free devices."""
+        suited = [one for one in self.nodes if one.is_usable and self.free(one) >= self.units]
+        return [one for one in suited if self.takes or "" not in one.repels]
+
+    def roomy(self):
+        """Of these, those with enough cores and memory for a pod."""
+        enough = [one for one in self.suited() if one.free_cpu_millicores >= self.pods.cpu_millicores]
+        return [one for one in enough if one.free_memory_mib >= self.pods.memory_mib]
 
     def check_closed(self, told):
         if (found := CLOSED.search(told)) is not None:
@@ -145,7 +160,7 @@ def check_told(asked, where, message):
         check(told)
     if not elsewhere:
         left = told
-        for known in (REQUEST, FLAVOR, CLOSED, BLOCK, LARGEST_NODE, LARGEST, ROOM, ROOMIEST, AT_MOST):
+        for known in (REQUEST, FLAVOR, CLOSED, BLOCK, LARGEST_NODE, LARGEST, ROOM, ROOMIEST, AT_MOST, FULL):
             left = known.sub("", left)
         assert not re.search(r"\d", left), f"nobody counts {left!r} of {message!r}"
     check_nearest(judge, where, permitted, told, asked)
