@@ -259,21 +259,24 @@ async def stop(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
         if pods := await _refuting_pods(driver, attempt):
             return Underway(attempt.id, attempt.stop_reason, pods)
         pods = await _last_look(driver, attempt) if attempt.may_have_run else ()
+        ended: Sequence[JobSeen] = ()
         try:
-            is_gone = await _is_gone(driver, attempt)
+            found = [seen for item in attempt.objects if (seen := await _its(driver, attempt, item))]
+            ended = [seen for seen in found if seen.outcome and not seen.is_terminating]
+            is_gone = await _is_gone(driver, attempt, found)
         except DriverError as error:
-            return Failed(attempt.id, error, pods)
+            return Failed(attempt.id, error, pods, ended)
         if not is_gone:
-            return Stopping(attempt.id, pods)
+            return Stopping(attempt.id, pods, ended)
     if attempt.state in (AttemptState.RESERVED, AttemptState.CREATED):
         return abandoned(attempt, attempt.stop_reason, attempt.stop_message)
     state = ENDS_BY_STOP.get(attempt.stop_reason, AttemptState.PREEMPTED)
     return Stopped(attempt.id, state, attempt.stop_reason, attempt.stop_message)
 
 
-async def _is_gone(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:
+async def _is_gone(driver: ClusterDriver, attempt: ClaimedAttempt, found: Sequence[JobSeen]) -> bool:
     """Deletes what there is of the attempt; whether nothing of it is left, unless it is cancelled also none of its pods."""
-    if not await _delete_objects(driver, attempt):
+    if not await _delete_objects(driver, attempt, found):
         return False
     waits_for_pods = attempt.may_have_run and attempt.stop_reason != ReasonCode.CANCELLED
     return not (waits_for_pods and await _unended(driver, attempt))
@@ -335,11 +338,10 @@ async def _its(driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObje
     return seen if seen and (item.uid or seen.labels.get(LABEL_ATTEMPT) == str(attempt.id)) else None
 
 
-async def _delete_objects(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:
+async def _delete_objects(driver: ClusterDriver, attempt: ClaimedAttempt, found: Sequence[JobSeen]) -> bool:
     """Whether nothing of the attempt exists any more. Objects that are not ours are never deleted, nor are those of a
-    run that has succeeded meanwhile, unless it is cancelled: an observer reports its end.
+    run that has succeeded meanwhile, unless it is cancelled.
     """
-    found = [seen for item in attempt.objects if (seen := await _its(driver, attempt, item))]
     if len(found) < len(attempt.objects):
         await require_same_cluster(driver, attempt.cluster_identity)
     has_succeeded = len(found) == len(attempt.objects) and all(seen.outcome == "succeeded" for seen in found)

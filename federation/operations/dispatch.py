@@ -131,10 +131,7 @@ def _visit(cluster: DueCluster, claim: Claim) -> _Visited:
         starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
         crash_point("created")
         # Before they continue: a sweep that has not seen these pods would recall them again.
-        if pods := [
-            pod for outcome in outcomes if isinstance(outcome, Underway | Stopping | Failed) for pod in outcome.pods
-        ]:
-            record_observations(cluster_id, Observations(pods=pods))
+        _record_last_looks(cluster_id, outcomes)
         _note_creates(cluster_id, starts, outcomes)
         committed = _commit(cluster_id, claim, outcomes, starts)
         crash_point("starting")
@@ -150,6 +147,14 @@ def _visit(cluster: DueCluster, claim: Claim) -> _Visited:
     _note_refused_credentials(cluster_id, failed)
     is_answering = all(isinstance(outcome.error, Throttled) for outcome in failed)
     return _Visited(Brought(len(claim.attempt_ids), is_answering), visit.silence)
+
+
+def _record_last_looks(cluster_id: UUID, outcomes: Sequence[Outcome]) -> None:
+    """Records what was seen of attempts before their objects were deleted, or instead of deleting them."""
+    pods = [one for outcome in outcomes if isinstance(outcome, Underway | Stopping | Failed) for one in outcome.pods]
+    ended = [one for outcome in outcomes if isinstance(outcome, Stopping | Failed) for one in outcome.ended]
+    if pods or ended:
+        record_observations(cluster_id, Observations(pods=pods, jobs=ended))
 
 
 def _note_creates(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: Sequence[Outcome]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from clusters.drivers import DriverError, PodSeen
+from clusters.drivers import DriverError, JobSeen, PodSeen
 from federation.engine.lifecycle import AttemptState
 
 
@@ -41,12 +41,13 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Deletion was accepted; its objects are not gone yet. `pods` are the pods before the deletion, so that their runs
-    are known even if no observer watches now.
+    """Deletion was accepted; its objects are not gone yet. `pods` are the pods before the deletion, and `ended` its Jobs
+    that had ended before it, so that its runs are known even if no observer watches now.
     """
 
     attempt_id: UUID
     pods: Sequence[PodSeen] = ()
+    ended: Sequence[JobSeen] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,14 @@ class Underway:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The cluster did not answer, or its answer was inconclusive: visit again. `pods` are those seen before that: perhaps
-    its deletion was carried out, and nothing shows them any more.
+    """The cluster did not answer, or its answer was inconclusive: visit again. `pods` and `ended` are as of `Stopping`,
+    seen before that: perhaps its deletion was carried out, and nothing shows them any more.
     """
 
     attempt_id: UUID
     error: DriverError
     pods: Sequence[PodSeen] = ()
+    ended: Sequence[JobSeen] = ()
 
 
 Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Withdrawn | Underway | Failed

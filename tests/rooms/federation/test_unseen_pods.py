@@ -1,5 +1,6 @@
 """Pods that ran while no observer watched: billed as their Job reports them, called an estimate, and never more than asked."""
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import Mock
@@ -7,9 +8,11 @@ from unittest.mock import Mock
 import pytest
 
 from billing.models import UsageSegment
-from clusters.drivers import JobSeen
+from clusters.drivers import JobSeen, Unreachable
+from clusters.drivers.simulated import SimulatedDriver, life, path_of
+from clusters.drivers.simulated.store import Store
 from federation import operations
-from federation.models import Attempt, JobEvent, PodRun
+from federation.models import Attempt, Job, JobEvent, PodRun
 from federation.operations import Observations, record_observations, unseen
 from foundation.clock import now
 from tests.live import place
@@ -132,16 +135,61 @@ def test_a_gang_that_was_seen_in_part_is_billed_whole(members):
     assert metered(attempt) == pytest.approx(2 * (29 + 30 + 30) / 60)
 
 
-def test_what_is_cancelled_while_no_observer_watches_is_billed_for_what_ran(cluster, submitter):
-    job, attempt = place(submitter, seconds=100_000)
+@pytest.mark.parametrize("is_reply_lost", [False, True])
+def test_what_was_evicted_and_then_cancelled_while_no_observer_watches_is_billed_as_its_job_tells(
+    cluster, submitter, settings, monkeypatch, is_reply_lost
+):
+    _, attempt = place(submitter, seconds=100_000)
     operations.dispatch_attempts()
-    operations.request_cancellation(submitter, job.id)
-    deadline = now() + timedelta(seconds=30)
-    while not Attempt.objects.filter(finished_at__isnull=False).exists():
-        assert now() < deadline
-        operations.dispatch_attempts()
+    evict(path_of(settings.HOME, cluster.server))
+    if is_reply_lost:
+        lose_the_first_reply(monkeypatch)
+    cancel_and_end(submitter, attempt)
+    settle_now()
+    assert Job.objects.get().state == "cancelled"
+    run = PodRun.objects.get(attempt=attempt)
+    assert (run.is_estimated, run.started_at < run.finished_at) == (True, True)
+    assert standing(attempt) == (True, "posted")
+
+
+def evict(path):
+    """Ends the only pod and removes it, as a drain does."""
+    store = Store(path)
+    time.sleep(1.1)  # clusters report whole seconds
+    with store.write():
+        (pod,) = store.pods()
+        life.disrupt(store, pod, time.time(), "EvictionByEvictionAPI")
+        store.remove(store.pod(pod.namespace, pod.name))
+    store.close()
+
+
+def lose_the_first_reply(monkeypatch):
+    """The first deletion is carried out, and its reply is lost."""
+    really, replies = SimulatedDriver.delete_job, []
+
+    async def delete_job(self, *asked, **more):
+        await really(self, *asked, **more)
+        replies.append(asked)
+        if len(replies) == 1:
+            raise Unreachable("the reply is lost")
+
+    monkeypatch.setattr(SimulatedDriver, "delete_job", delete_job)
+
+
+def test_what_is_cancelled_while_no_observer_watches_is_billed_for_what_ran(cluster, submitter):
+    _, attempt = place(submitter, seconds=100_000)
+    operations.dispatch_attempts()
+    cancel_and_end(submitter, attempt)
     settle_now()
     attempt.refresh_from_db()
     assert attempt.state == "cancelled"
     assert PodRun.objects.get(attempt=attempt).started_at is not None
     assert standing(attempt) == (True, "posted")
+
+
+def cancel_and_end(submitter, attempt):
+    operations.request_cancellation(submitter, attempt.job_id)
+    deadline = now() + timedelta(seconds=30)
+    while not Attempt.objects.filter(finished_at__isnull=False).exists():
+        assert now() < deadline
+        operations.dispatch_attempts()
