@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 import billing.urls
 import clusters.urls
@@ -10,6 +10,7 @@ import federation.urls
 import quotas.urls
 import tenancy.urls
 from foundation.api import nothing_here
+from foundation.description import DescriptionView
 from foundation.health import alive, ready
 from foundation.signposts import robots, security_contact
 
@@ -18,7 +19,7 @@ ROOMS = (federation.urls, billing.urls, quotas.urls, clusters.urls, tenancy.urls
 
 urlpatterns = [
     path("api/v1/", include([pattern for room in ROOMS for pattern in room.api_urlpatterns])),
-    path("api/v1/schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("api/v1/schema/", DescriptionView.as_view(), name="schema"),
     path("api/v1/docs/", SpectacularSwaggerSplitView.as_view(template_name="api/docs.html"), name="docs"),
     path("healthz", alive),
     path("readyz", ready),

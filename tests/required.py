@@ -6,9 +6,6 @@ from collections import Counter
 
 import pytest
 
-from devtools import browser
-from devtools.localfleet import binaries
-from devtools.localfleet.binaries import BuildFailed
 from devtools.parts import REQUIRED
 from devtools.wheels import CannotBring
 
@@ -21,6 +18,8 @@ def pytest_collection_finish(session):
     """Brings the browser, if a selected test needs it, outside any test's time limit."""
     if session.config.option.collectonly or not any(item.get_closest_marker("browser") for item in session.items):
         return
+    from devtools import browser  # noqa: PLC0415 - with it comes Playwright, which most runs do without
+
     with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         try:
             browser.locate()
@@ -37,6 +36,10 @@ def pytest_runtest_protocol(item):
 
 
 def _build(config):
+    # Only here: with it comes all that starts control planes, which most runs do without.
+    from devtools.localfleet import binaries  # noqa: PLC0415 - see above
+    from devtools.localfleet.binaries import BuildFailed  # noqa: PLC0415 - see above
+
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         try:
             binaries.locate()

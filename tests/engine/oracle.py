@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ortools.sat.python import cp_model
-
 from placement.values.model import FleetCluster, FleetNode, JobRequest, PodSetRequest, Snapshot
 
 from .checker import POSITION
@@ -19,11 +17,18 @@ MOST_EFFORT = 2.0
 """In the solver's own units, which are about seconds but the same on every machine."""
 
 
+def constraint_solver() -> Any:
+    """The module `cp_model`. Its import takes more than a second of a core: a run without oracles does without."""
+    from ortools.sat.python import cp_model  # noqa: PLC0415 - see above
+
+    return cp_model
+
+
 @dataclass
 class _Model:
     """A solver's model, with what each choice takes of each node and limit."""
 
-    solver: Any = field(default_factory=cp_model.CpModel)
+    solver: Any = field(default_factory=lambda: constraint_solver().CpModel())
     taken: dict[tuple[str, ...], list[Any]] = field(default_factory=lambda: defaultdict(list))
     quota: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
     placed: list[Any] = field(default_factory=list)
@@ -61,6 +66,7 @@ def least_cents(snapshot: Snapshot) -> int:
 
 def _solved(model: _Model) -> int:
     """What nobody can do better than: the best there is, or the bound proven on it by then."""
+    cp_model = constraint_solver()
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1

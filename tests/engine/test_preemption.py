@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ortools.sat.python import cp_model
 
 from placement.cycle.cycle import decide, run
 from placement.preemption.plan import explained, plan
@@ -17,6 +16,7 @@ from placement.values.preemption import MOST_TIMES_PREEMPTED, Allowance, RoomCla
 from tests.laws import examples
 
 from .fleets import NOW, job, limit, pods, window
+from .oracle import constraint_solver
 from .preemption_worlds import (
     after,
     cheapest_cost,
@@ -327,6 +327,7 @@ def test_beyond_small_fleets_the_choice_costs_little_more_than_a_solvers():
 
 def least_by_solver(given_world):
     """The least cost of victims by a constraint solver, without limits; None if nothing fits."""
+    cp_model = constraint_solver()
     (waiting,) = given_world.queue
     asked = waiting.pod_sets[0]
     best = None

@@ -2,8 +2,10 @@ import io
 import json
 
 import pytest
+import yaml
 from django.core.management import call_command
 
+from foundation.description import DescriptionView
 from tests.builders import bearer, make_user
 
 pytestmark = pytest.mark.django_db
@@ -60,6 +62,42 @@ def test_the_schema_and_its_page_are_for_those_who_are_known(client):
     for path in (SCHEMA, DOCS):
         assert client.get(path).status_code in {401, 302}
     assert client.get(SCHEMA, headers=bearer(make_user())).status_code == 200
+
+
+@pytest.fixture
+def generated(monkeypatch):
+    """The media types that a description was made for."""
+    made, real = [], DescriptionView._made
+    monkeypatch.setattr(
+        DescriptionView,
+        "_made",
+        lambda self, request: made.append(request.accepted_media_type) or real(self, request),
+    )
+    return made
+
+
+def test_a_process_makes_the_description_once_for_each_media_type(client, generated):
+    first, other = bearer(make_user()), bearer(make_user())
+    answers = [client.get(SCHEMA, headers=headers) for headers in (first, other)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].content == answers[1].content
+    assert answers[1]["Content-Type"] == "application/vnd.oai.openapi; charset=utf-8"
+    assert answers[1]["Content-Disposition"] == 'inline; filename="Switchyard.yaml"'
+    assert generated == ["application/vnd.oai.openapi"]
+    for _ in range(2):
+        found = client.get(SCHEMA, headers=other | {"Accept": "application/json"})
+        assert found["Content-Type"] == "application/json"
+        assert yaml.load(answers[0].content, yaml.CSafeLoader) == found.json()  # noqa: TID251 - our own file, not a user's
+    assert generated == ["application/vnd.oai.openapi", "application/json"]
+    assert client.get(SCHEMA).status_code == 401, "a stranger gets nothing of what is kept"
+
+
+def test_a_description_with_parameters_is_not_kept(client, generated):
+    headers = bearer(make_user()) | {"Accept": "application/json"}
+    assert client.get(SCHEMA, {"version": "9"}, headers=headers).json()["info"]["version"] == "1 (9)"
+    assert client.get(SCHEMA, headers=headers).json()["info"]["version"] == "1"
+    assert client.get(SCHEMA, {"version": "9"}, headers=headers).json()["info"]["version"] == "1 (9)"
+    assert len(generated) == 3
 
 
 def test_the_page_brings_nothing_from_elsewhere_and_no_inline_code(client):
