@@ -46,10 +46,11 @@ PARTS = (
     Plan(("journeys/test_howto.py", "journeys/test_readme.py")),
     Plan(("journeys/test_[!hr]*.py", "journeys/test_real_training.py")),
     Plan(("kube", "edge")),
+    Plan(("simulation",), computes=True),  # the longest: its seeds have two processes
     Plan(("rooms/federation",), computes=True),
     Plan(("rooms/[!f]*/", "rooms/foundation"), computes=True),
-    Plan(("devtools", "simulation"), computes=True),
     Plan(("engine", "house"), computes=True),
+    Plan(("devtools",), computes=True),
 )
 """Each folder of `tests` is in one of them. A part costs five CPU seconds before its first test."""
 TIED = ("setpriv", "--pdeathsig", "TERM")
