@@ -181,12 +181,18 @@ def paths(values, above=()):
             yield from paths(value, (*above, name))
 
 
-def misspelled(path):
-    """Values in which the last name of the path has a letter too many."""
-    values: dict[str, Any] = {f"{path[-1]}x": "1"}
-    for name in reversed(path[:-1]):
-        values = {name: values}
+def misspelled(strict):
+    """Values in which the last name of each path has a letter too many."""
+    values: dict[str, Any] = {}
+    for path in strict:
+        section = values
+        for name in path[:-1]:
+            section = section.setdefault(name, {})
+        section[f"{path[-1]}x"] = "1"
     return values
+
+
+REFUSED = re.compile(r"at '(?P<section>.*)': additional properties (?P<names>.*) not allowed")
 
 
 OPEN = {("metrics", "labels"), ("podAnnotations",), ("nodeSelector",)}
@@ -199,11 +205,15 @@ def test_the_chart_refuses_every_misspelled_value(helm, tmp_path):
         path for path in paths(values) if path[:-1] not in OPEN and path[-2:-1] not in {("requests",), ("limits",)}
     ]
     assert ("existingSecret", "keys", "keyRing") in strict
-    for number, path in enumerate(strict):
-        file = tmp_path / f"{number}.yaml"
-        file.write_text(yaml.safe_dump(misspelled(path)))
-        said = helm("template", "swy", str(PROJECT / "helm"), "--values", str(file), succeeds=False)
-        assert f"additional properties '{path[-1]}x' not allowed" in said, said
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(misspelled(strict)))
+    said = helm("template", "swy", str(PROJECT / "helm"), "--values", str(file), succeeds=False)
+    refused = {
+        f"{found['section']}/{name}"
+        for found in REFUSED.finditer(said)
+        for name in re.findall(r"'(.+?)'", found["names"])
+    }
+    assert {f"/{'/'.join(path)}x" for path in strict} == refused, said
 
 
 @pytest.mark.parametrize(
