@@ -43,7 +43,7 @@ class DescriptionView(SpectacularAPIView):
         )
 
     def _made(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
-        made = super().get(request, *args, **kwargs)
+        made = super().get(request, *args, **kwargs)  # type: ignore[no-untyped-call]  # the library has no types here
         made.accepted_renderer = request.accepted_renderer
         made.accepted_media_type = request.accepted_media_type
         made.renderer_context = self.get_renderer_context()
