@@ -189,6 +189,12 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "queue": "observe",
         "every_seconds": 15,
     },
+    "prepull": {
+        "task": "federation.tasks.keep_images",
+        "inline": "federation.operations.keep_images",
+        "queue": "observe",
+        "every_seconds": 5,
+    },
     "settle": {
         "task": "federation.tasks.settle_attempts",
         "inline": "federation.operations.settle_attempts",

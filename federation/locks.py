@@ -18,7 +18,7 @@ from quotas.locks import lock_pending_below, stop_takers_at
 from tenancy.locks import hold_tree
 from tenancy.models import Tenant
 
-from .models import DISPATCH_IS_OPEN, IS_LIVE, Attempt, Job, PodRun, Progress
+from .models import DISPATCH_IS_OPEN, IS_LIVE, Attempt, Job, PodRun, PrepullPolicy, Progress
 
 CLAIM_SECONDS = 20
 """Longer than a round of calls. A worker that dies delays its attempts by this time; a late worker is fenced."""
@@ -306,3 +306,11 @@ def rewrite_failure_rules() -> None:
     """Makes this transaction the only one that changes failure rules. Take it before any row."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [FAILURE_RULES_LOCK])
+
+
+def lock_prepull_policy(policy_id: UUID) -> PrepullPolicy | None:
+    """The policy's row with its cluster and tenant, locked against other writers; None if there is none. Its pulls are written
+    only by transactions that hold it, or by guarded updates of one row.
+    """
+    rows = PrepullPolicy.objects.filter(id=policy_id).select_related("cluster", "tenant")
+    return rows.select_for_update(of=("self",), no_key=True).first()

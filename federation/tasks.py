@@ -73,3 +73,9 @@ def accrue_running() -> None:
 def prove_books() -> None:
     """Recomputes the part of the ledger that has changed since the last proof."""
     run_exclusively("prove", operations.prove_books)
+
+
+@shared_task(queue="observe")
+def keep_images() -> None:
+    """Pulls images to the nodes that should have them."""
+    run_exclusively("prepull", operations.keep_images)

@@ -9,6 +9,7 @@ from .api import jobs as api
 from .api import moves as moves_api
 from .api import policies as policies_api
 from .api import preemptions as preemptions_api
+from .api import prepulls as prepulls_api
 from .api import priority_classes as priority_classes_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
@@ -25,6 +26,7 @@ from .web import (
     logs,
     moves,
     policies,
+    prepulls,
     priority_classes,
     reservations,
     shares,
@@ -51,6 +53,10 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("attempts/<uuid:attempt_id>/reports", reports_api.AttemptReports.as_view()),
     path("attempts/<uuid:attempt_id>/attestation", attestations.RunAttestation.as_view()),
     path("clusters/<uuid:cluster_id>/attestations", attestations.ClusterAttestations.as_view()),
+    path("clusters/<uuid:cluster_id>/prepull-policies", prepulls_api.PrepullPoliciesView.as_view()),
+    path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>", prepulls_api.PrepullPolicyView.as_view()),
+    path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>/retry", prepulls_api.PrepullRetryView.as_view()),
+    path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>/nodes", prepulls_api.PrepullNodesView.as_view()),
     path("quotes", quotes.Quotes.as_view()),
     path("capacity", quotes.Room.as_view()),
     path("priority-classes", priority_classes_api.PriorityClasses.as_view()),
@@ -79,6 +85,9 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/logs/", logs.logs, name="job-logs"),
     path("clusters/<uuid:cluster_id>/runs/", attesting.runs, name="cluster-runs"),
     path("clusters/<uuid:cluster_id>/attest/<slug:what>/", attesting.attest, name="cluster-attest"),
+    path("clusters/<uuid:cluster_id>/images/", prepulls.prepulls, name="prepulls"),
+    path("clusters/<uuid:cluster_id>/images/declare/", prepulls.declare, name="prepull-declare"),
+    path("clusters/<uuid:cluster_id>/images/<uuid:policy_id>/<slug:verb>/", prepulls.act, name="prepull-act"),
     path("attempts/<uuid:attempt_id>/attest/", attesting.attest_one, name="attempt-attest"),
     path("standstill/", standstill.shown, name="standstill"),
     path("standstill/open/", standstill.open_again, name="standstill-open"),

@@ -6,7 +6,7 @@ counts as no image.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -37,6 +37,8 @@ class ImageCount:
     size_mib: int
     nodes: int
     by_flavor: Mapping[str, int]
+    on_nodes: tuple[str, ...] | None = None
+    """The names of these nodes; None if they were not asked for."""
 
 
 def normal_name(image: str) -> str:
@@ -87,9 +89,12 @@ def size_on(images: NodeImages, key: int) -> int | None:
 
 
 def counts(
-    by_node: Mapping[str, NodeImages], names: Sequence[str], flavors: Mapping[str, Sequence[str]]
+    by_node: Mapping[str, NodeImages],
+    names: Sequence[str],
+    flavors: Mapping[str, Sequence[str]],
+    kept: Collection[str] = (),
 ) -> dict[str, ImageCount]:
-    """Which of the images with these normal names are on nodes of a cluster, and on how many.
+    """Which of the images with these normal names are on nodes of a cluster, and on how many; of those `kept`, on which.
 
     `flavors` is what each known node offers; others do not count. If nodes disagree about the size, the lower median counts.
     """
@@ -109,8 +114,9 @@ def counts(
         seen, times = np.unique(kind[those], return_counts=True)
         for one, count in zip(seen.tolist(), times.tolist(), strict=True):
             by_flavor.update(dict.fromkeys(kinds[one], count))
+        on_nodes = tuple(sorted(nodes[at] for at in owner[those].tolist())) if names[number] in kept else None
         result[names[number]] = ImageCount(
-            int(sizes[(sizes.size - 1) // 2]), those.size, dict(sorted(by_flavor.items()))
+            int(sizes[(sizes.size - 1) // 2]), those.size, dict(sorted(by_flavor.items())), on_nodes
         )
     return result
 

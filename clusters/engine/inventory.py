@@ -16,6 +16,8 @@ from .resources import amounts_offered, huge_pages_used
 from .weights import ENTRY, PLACED_POD, weight_of_node
 
 INSTALL_LABEL = "switchyard.dev/install"
+PREPARATION_LABEL = "switchyard.dev/preparation"
+"""Of our own pods that no hold counts."""
 MOST_USES = 10_000
 """Kinds of pods whose requests are shared in memory; pods of further kinds have their own."""
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -253,7 +255,7 @@ class ClusterInventory:
         self._dirty |= changed
 
     def see_pods(self, kind: EventKind, pods: Sequence[SeenPod]) -> None:
-        """Applies one event of `watch_pods`. Our own pods are no foreign use: holds already count them."""
+        """Applies one event of `watch_pods`. The pods of our jobs are no foreign use: holds already count them."""
         if kind == "listed":
             present = {pod.uid for pod in pods}
             for uid in [uid for uid in self._placed if uid not in present]:
@@ -262,7 +264,8 @@ class ClusterInventory:
             self._has_pods = True
         for pod in pods:
             if kind != "deleted" and pod.node and pod.phase not in _ENDED:
-                self._put(pod, is_ours=pod.labels.get(INSTALL_LABEL) == self._install_id)
+                is_ours = pod.labels.get(INSTALL_LABEL) == self._install_id and PREPARATION_LABEL not in pod.labels
+                self._put(pod, is_ours=is_ours)
             else:
                 self._remove(pod.uid)
 

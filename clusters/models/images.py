@@ -17,6 +17,9 @@ class ClusterImage(models.Model):
     size_mib = models.PositiveIntegerField(help_text="As its nodes report it.")
     nodes = models.PositiveIntegerField(help_text="The number of nodes that have it.")
     by_flavor = models.JSONField(help_text="The number of nodes that have it, by the flavor that they offer.")
+    on_nodes = ArrayField(
+        models.CharField(max_length=253), null=True, help_text="The nodes' names, for images that nodes should have."
+    )
     changed_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -25,6 +28,9 @@ class ClusterImage(models.Model):
             models.CheckConstraint(condition=~Q(name=""), name="image_has_a_name"),
             models.CheckConstraint(condition=Q(nodes__gte=1), name="image_is_on_some_node"),
             models.CheckConstraint(condition=Q(size_mib__lte=1024 * 1024), name="image_is_at_most_a_tebibyte"),
+            models.CheckConstraint(
+                condition=Q(on_nodes=None) | Q(on_nodes__len=F("nodes")), name="image_names_all_nodes_that_have_it"
+            ),
         ]
         indexes = [models.Index(fields=["name"], name="clusters_that_have_an_image")]
 

@@ -11,13 +11,11 @@ from clusters.engine.storages import Mode
 from clusters.locks import lock_storage
 from clusters.models import Cluster, Storage
 from clusters.queries.storages import storage_by_id
-from clusters.queries.visible import cluster_by_id, require_at_owner
+from clusters.queries.visible import cluster_by_id, require_at_owner, served_tenant
 from foundation.outbox import announce
-from foundation.problems import Conflict, Invalid, NotFound
-from tenancy.engine.roles import Permission
-from tenancy.models import Tenant
+from foundation.problems import Conflict, NotFound
 from tenancy.operations import record_audit
-from tenancy.queries import Actor, tenant_by_path
+from tenancy.queries import Actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ def create_storage(actor: Actor, cluster_id: UUID, wanted: WantedStorage) -> Sto
     Conflict `storage_exists`.
     """
     cluster = _managed(actor, cluster_id)
-    tenant = _served(actor, cluster, wanted.tenant)
+    tenant = served_tenant(actor, cluster, wanted.tenant)
     columns = {**asdict(wanted), "tenant": tenant}
     try:
         with transaction.atomic():
@@ -66,7 +64,7 @@ def update_storage(actor: Actor, cluster_id: UUID, storage_id: UUID, changes: St
     cluster = _managed(actor, cluster_id)
     columns = {name: value for name, value in asdict(changes).items() if value is not None}
     if changes.tenant is not None:
-        columns["tenant"] = _served(actor, cluster, changes.tenant)
+        columns["tenant"] = served_tenant(actor, cluster, changes.tenant)
     with transaction.atomic():
         storage = _locked(cluster, storage_id)
         before = _standing(storage)
@@ -96,19 +94,6 @@ def _locked(cluster: Cluster, storage_id: UUID) -> Storage:
     if storage is None:
         raise NotFound
     return storage
-
-
-def _served(actor: Actor, cluster: Cluster, path: str) -> Tenant:
-    """The tenant at the path, at or below the cluster's owner; a tenant outside of it counts as not found."""
-    if not path:
-        return cluster.owner
-    is_served = path == cluster.owner.path or path.startswith(f"{cluster.owner.path}/")
-    try:
-        if is_served:
-            return tenant_by_path(actor, path, Permission.VIEW)
-    except NotFound:
-        pass
-    raise Invalid.field("tenant", "not_found", "the cluster serves no tenant of that path")
 
 
 def _standing(storage: Storage) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from .fleet import NodeView as NodeView
 from .fleet import fleet as fleet
 from .images import ImageView as ImageView
 from .images import image_counts as image_counts
+from .images import nodes_with as nodes_with
 from .images import pulls_by_cluster as pulls_by_cluster
 from .secrets import known_secrets as known_secrets
 from .secrets import opened_secrets as opened_secrets
@@ -27,4 +28,5 @@ from .visible import cluster_by_id as cluster_by_id
 from .visible import cluster_by_name as cluster_by_name
 from .visible import in_state as in_state
 from .visible import require_at_owner as require_at_owner
+from .visible import served_tenant as served_tenant
 from .visible import visible_clusters as visible_clusters

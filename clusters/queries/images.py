@@ -25,6 +25,12 @@ def image_counts(names: Collection[str]) -> list[ImageView]:
     return [ImageView(row.cluster_id, row.name, class_of(row.size_mib), row.by_flavor) for row in rows]
 
 
+def nodes_with(cluster_id: UUID, names: Collection[str]) -> dict[str, frozenset[str]]:
+    """By normal name, the nodes of the cluster that list these images; of images that nodes should not have, none is known."""
+    rows = ClusterImage.objects.filter(cluster_id=cluster_id, name__in=list(names)).exclude(on_nodes=None)
+    return {name: frozenset(nodes or ()) for name, nodes in rows.values_list("name", "on_nodes")}
+
+
 def pulls_by_cluster() -> dict[UUID, tuple[int, ...]]:
     """How long a pull is expected to take, for each class of size, on each cluster where pulls were seen."""
     seen: dict[UUID, dict[int, Sequence[int]]] = defaultdict(dict)

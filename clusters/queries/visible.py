@@ -11,7 +11,7 @@ from clusters.models import Cluster
 from foundation.problems import Invalid, NotFound
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
-from tenancy.queries import Actor, NotAllowedHere, visible_tenants
+from tenancy.queries import Actor, NotAllowedHere, tenant_by_path, visible_tenants
 
 Health, Wish = Cluster.Health, Cluster.Wish
 STATES = (*Health.values, Wish.CORDONED.value, Wish.DRAINING.value)
@@ -47,6 +47,21 @@ def require_at_owner(actor: Actor, cluster: Cluster, permission: Permission = Pe
     """
     if not visible_tenants(actor, permission).filter(id=cluster.owner_id).exists():
         raise NotAllowedHere(cluster.owner, permission)
+
+
+def served_tenant(actor: Actor, cluster: Cluster, path: str) -> Tenant:
+    """The tenant at the path, at or below the cluster's owner; without a path the owner. A tenant outside of it counts as not
+    found: Invalid.
+    """
+    if not path:
+        return cluster.owner
+    is_served = path == cluster.owner.path or path.startswith(f"{cluster.owner.path}/")
+    try:
+        if is_served:
+            return tenant_by_path(actor, path, Permission.VIEW)
+    except NotFound:
+        pass
+    raise Invalid.field("tenant", "not_found", "the cluster serves no tenant of that path")
 
 
 def owners_for_registration(actor: Actor) -> list[Tenant]:

@@ -1,5 +1,5 @@
 """State and constraints of this room: jobs and their attempts, tenants' placement policies and failure rules,
-priority classes, preemptions, moves, advance reservations.
+priority classes, preemptions, moves, advance reservations, images that are kept on nodes.
 """
 
 from .artifacts import Artifact as Artifact
@@ -22,6 +22,8 @@ from .policies import PlacementPolicy as PlacementPolicy
 from .policies import PolicyWeight as PolicyWeight
 from .preemptions import Preemption as Preemption
 from .preemptions import PreemptionVictim as PreemptionVictim
+from .prepulls import Prepull as Prepull
+from .prepulls import PrepullPolicy as PrepullPolicy
 from .priority_classes import PriorityClass as PriorityClass
 from .priority_classes import PriorityClassGrant as PriorityClassGrant
 from .proofs import BookProof as BookProof

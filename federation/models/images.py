@@ -8,7 +8,7 @@ from tenancy.models import Tenant
 
 
 class ProvenImage(models.Model):
-    """An image with which a run of an organisation has succeeded: its nodes pulled it with the organisation's rights.
+    """An image with which a run or a pre-pull of an organisation has succeeded: nodes pulled it with the organisation's rights.
 
     Only then does the organisation learn which nodes have it. So its jobs cannot find out what others run.
     """

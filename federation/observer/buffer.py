@@ -5,14 +5,14 @@ from typing import Any, TypeVar
 
 from clusters.drivers import ClaimSeen, JobSeen, NodeSeen, PodSeen, SliceSeen, WatchEvent
 from clusters.engine.weights import KNOWN_UID, OBJECT
-from federation.engine.names import LABEL_INSTALL
+from federation.engine.names import LABEL_INSTALL, LABEL_PREPARATION
 from federation.operations import Observations
 
 Seen = TypeVar("Seen", NodeSeen, PodSeen, SliceSeen, ClaimSeen)
 
 
 class Buffer:
-    """Merges watch events of our own jobs and pods. Its size is bounded by the number of live
+    """Merges watch events of our attempts' Jobs and pods. Its size is bounded by the number of live
     objects, not of events.
     """
 
@@ -36,7 +36,7 @@ class Buffer:
 
     def add_jobs(self, event: WatchEvent) -> None:
         """Adds one event of `watch_jobs`."""
-        jobs = [job for job in event.objects if isinstance(job, JobSeen)]
+        jobs = [job for job in event.objects if isinstance(job, JobSeen) and LABEL_PREPARATION not in job.labels]
         uids = {job.uid for job in jobs}
         if event.kind == "deleted":
             self._forget(uids, self._known_jobs, self._jobs, self._gone_jobs)
@@ -50,9 +50,7 @@ class Buffer:
 
     def add_pods(self, event: WatchEvent) -> None:
         """Adds one event of `watch_pods`; ignores foreign pods."""
-        pods = [
-            pod for pod in event.objects if isinstance(pod, PodSeen) and pod.labels.get(LABEL_INSTALL) == self._install
-        ]
+        pods = [pod for pod in event.objects if isinstance(pod, PodSeen) and self._is_ours(pod)]
         uids = {pod.uid for pod in pods}
         if event.kind != "deleted":
             if event.kind == "listed":
@@ -63,6 +61,10 @@ class Buffer:
         # The last state of a deleted pod still shows how it ended, so it is kept beside the report that it is gone.
         self._pods.update((pod.uid, pod) for pod in pods)
         self._forget(uids, self._known_pods, {}, self._gone_pods)
+
+    def _is_ours(self, pod: PodSeen) -> bool:
+        """Whether it is the pod of an attempt: what prepares nodes is read by who asked for it."""
+        return pod.labels.get(LABEL_INSTALL) == self._install and LABEL_PREPARATION not in pod.labels
 
     @staticmethod
     def _forget(uids: Iterable[str], known: set[str], pending: "dict[str, JobSeen]", gone: set[str]) -> None:

@@ -28,7 +28,7 @@ from clusters.engine.clocks import Reading
 from clusters.engine.inventory import ClusterInventory
 from clusters.engine.pulls import ImageInventory
 from federation import operations
-from federation.queries.images import followed_images
+from federation.queries.images import Followed, followed_images
 from foundation import clock
 from foundation.host import host
 from foundation.leases import LeaseLost, Tenure
@@ -76,7 +76,7 @@ class Feed:
         self._times = Times()
         self._inventory = ClusterInventory(settings.INSTALL_ID)
         self._images = ImageInventory()
-        self._counted: tuple[tuple[str, ...], float] | None = None
+        self._counted: tuple[Followed, float] | None = None
         """The images that were counted last, and when."""
         self._news = asyncio.Event()
         self._following_pods: asyncio.Task[None] | None = None
@@ -315,17 +315,17 @@ class Feed:
             took = clock.monotonic() - began
 
     async def _count_images(self) -> None:
-        names = await self._in_database(followed_images)
+        names, kept = await self._in_database(followed_images)
         now = clock.monotonic()
         if self._counted is not None and not self._images.has_changed:
             before, at = self._counted
-            if names == before and (not names or now - at < RECOUNT_SECONDS):
+            if (names, kept) == before and (not names or now - at < RECOUNT_SECONDS):
                 return
         self._counted = None
         seen = self._images.snapshot()
-        change = await self._in_database(clusters.operations.record_images, self._cluster_id, seen, names)
+        change = await self._in_database(clusters.operations.record_images, self._cluster_id, seen, names, kept)
         if not change.unknown_nodes:
-            self._counted = names, now
+            self._counted = (names, kept), now
 
     async def _learn_pulls(self) -> None:
         pulls = self._images.take_pulls()

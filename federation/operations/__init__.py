@@ -16,6 +16,11 @@ from .observation import Observations as Observations
 from .observation import record_observations as record_observations
 from .policies import put_policy as put_policy
 from .policies import remove_policy as remove_policy
+from .prepull_policies import change_prepull_policy as change_prepull_policy
+from .prepull_policies import make_prepull_policy as make_prepull_policy
+from .prepull_policies import remove_prepull_policy as remove_prepull_policy
+from .prepull_policies import retry_prepulls as retry_prepulls
+from .prepulling import keep_images as keep_images
 from .priority_classes import put_class as put_class
 from .priority_classes import remove_class as remove_class
 from .proving import prove_books as prove_books

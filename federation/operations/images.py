@@ -3,7 +3,7 @@
 A success shows that the nodes pulled every image of the job with the rights of its organisation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -46,6 +46,11 @@ def remember_images(ended: Iterable[tuple[Job, Attempt]]) -> None:
     ran: set[tuple[UUID, str]] = {
         (job.tenant_id, normal_name(pod_set["image"])) for job, _ in ended for pod_set in job.spec["pod_sets"]
     }
+    remember_proven(ran)
+
+
+def remember_proven(ran: Collection[tuple[UUID, str]]) -> None:
+    """Adds images that nodes pulled with the rights of these tenants, by their normal names."""
     if not ran:
         return
     tenants, names = (list(column) for column in zip(*sorted(ran), strict=True))

@@ -40,6 +40,7 @@ from .attestation import end_as_lost
 from .endings import end_attempts
 from .evidence import object_of, require_same_cluster
 from .histories import watch_history
+from .left_preparations import told_apart
 from .observation import Observations, record_observations, what_vanished
 from .restoration import made_at, take_in
 from .rounds import Brought, Rounds
@@ -144,7 +145,7 @@ def _reconcile(cluster: DueCluster) -> bool:
     compared = _compared(cluster_id)
     if cluster.is_slow:
         put_session_aside()
-    seen = run(_list(driver, compared.identity), timeout_seconds=LIST_SECONDS)
+    seen, left = told_apart(run(_list(driver, compared.identity), timeout_seconds=LIST_SECONDS))
     rows = _rows(seen)
     if not then.is_still(circumstances()):
         return False
@@ -161,7 +162,7 @@ def _reconcile(cluster: DueCluster) -> bool:
     unwanted, unknown = _unwanted(cluster_id, seen, rows, listed_at)
     # before the deletions, which may take longer than the cluster answers: a brake that is not recorded holds nothing
     clusters.operations.record_comparison(cluster_id, [*vanished, *unknown])
-    run(_delete_all(driver, unwanted), timeout_seconds=LIST_SECONDS)
+    run(_delete_all(driver, [*unwanted, *left]), timeout_seconds=LIST_SECONDS)
     _confirm_removed(cluster_id, seen, listed_at)
     return True
 
@@ -229,9 +230,7 @@ def _unwanted(
     running = _unknown_runs(cluster_id, seen, rows)
     for job in seen:
         row = rows.get(id_in(job.labels, LABEL_ATTEMPT) or UUID(int=0))
-        if job.is_terminating:
-            continue
-        if row is None and job.uid in running:
+        if job.is_terminating or (row is None and job.uid in running):
             continue
         if row is None or row.cluster_id != cluster_id:
             orphans.append(job)

@@ -10,8 +10,9 @@ from uuid import UUID
 
 from django.db.models import Max
 
+from clusters.engine.images import normal_name
 from clusters.queries import image_counts, pulls_by_cluster
-from federation.models import ProvenImage
+from federation.models import PrepullPolicy, ProvenImage
 from foundation.caches import cached, cached_all
 from placement.values.images import KnownImage, image_key
 from placement.values.model import JobRequest
@@ -26,14 +27,23 @@ class _All(NamedTuple):
     """Nothing but time changes the answer."""
 
 
+class Followed(NamedTuple):
+    """The normal names of images, in order, and of those among them that nodes should have."""
+
+    names: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
 @cached(most=1, seconds=FRESH_SECONDS)
-def _followed(_: _All) -> tuple[str, ...]:
+def _followed(_: _All) -> Followed:
     newest = ProvenImage.objects.values("name").annotate(at=Max("last_at")).order_by("-at", "name")
-    return tuple(sorted(row["name"] for row in newest[:MOST_FOLLOWED]))
+    policies = PrepullPolicy.objects.filter(removed_at=None).values_list("images", flat=True)
+    kept = {normal_name(image) for images in policies for image in images}
+    return Followed(tuple(sorted(kept | {row["name"] for row in newest[:MOST_FOLLOWED]})), tuple(sorted(kept)))
 
 
-def followed_images() -> tuple[str, ...]:
-    """The normal names of the images that observers follow on every cluster, in order."""
+def followed_images() -> Followed:
+    """The images that observers follow on every cluster. Of those that nodes should have, they also store which have them."""
     return _followed(_All())
 
 

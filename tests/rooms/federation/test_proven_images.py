@@ -46,14 +46,14 @@ def test_every_image_of_a_run_that_succeeded_is_proven_for_its_organisation(user
     ran(job(user, "python:3.11", "registry:5000/t:1"), 60)
     ran(job(user, "library/python:3.11", tenant="acme/other"), 60)
     assert proven() == {("acme", NAME), ("acme", "registry:5000/t:1")}
-    assert followed_images() == (NAME, "registry:5000/t:1")
+    assert followed_images().names == (NAME, "registry:5000/t:1")
 
 
 @pytest.mark.parametrize("state", [AttemptState.FAILED, AttemptState.PREEMPTED])
 def test_attack_a_run_that_did_not_succeed_proves_nothing(user, state):
     ran(job(user, "registry:5000/secret:1"), 60, state)
     assert proven() == set()
-    assert followed_images() == ()
+    assert followed_images().names == ()
 
 
 def test_a_fresh_success_is_not_written_again_and_an_older_one_is(user):
@@ -82,7 +82,7 @@ def test_the_newest_images_are_followed_if_there_are_too_many(user, monkeypatch)
     ProvenImage.objects.update(last_at=now() - timedelta(days=2))
     ran(job(user, "new:1"), 60)
     reset_all()
-    assert followed_images() == ("docker.io/library/new:1",)
+    assert followed_images().names == ("docker.io/library/new:1",)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,291 @@
+"""Pulls images to the nodes that should have them: begins pulls, and visits those under way until their objects are gone.
+
+A pull has the phases of an attempt's start, each committed before the next: planned, with a slot of its cluster → created suspended,
+its uid stored → released by uid → its pod read → deleted by uid. A worker that dies between any two of them is followed by the next,
+which finds the object by its name and adopts it if every label agrees. A pull that runs twice would do no harm; but no object is left
+behind, and none of others is touched.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+import clusters.queries
+from clusters.drivers import DriverError
+from clusters.drivers.connections import run
+from clusters.engine.images import normal_name
+from clusters.models import Cluster
+from federation.engine.objects import isolation
+from federation.engine.prepulls import DEADLINE, Outcome, Verdict, decide, too_late
+from federation.locks import lock_prepull_policy
+from federation.models import Prepull, PrepullPolicy
+from federation.models.prepulls import MOST_AT_ONCE
+from federation.queries.prepulls import (
+    ANSWERING,
+    identity_of,
+    live_prepulls,
+    may_prepull,
+    nodes_of,
+    prepulls_are_in_use,
+    tolerations_on,
+    wanted_of,
+)
+from federation.queries.secrets import promised_secrets
+from foundation.clock import database_now
+from foundation.crash import crash_point
+from foundation.ids import new_id
+
+from . import pull_calls
+from .images import remember_proven
+from .pull_calls import Gone, Made, Pull, Seen
+
+logger = logging.getLogger(__name__)
+VISIT_SECONDS = 15.0
+SPARE_SECONDS = 1.0
+State = Prepull.State
+
+
+class Failed(NamedTuple):
+    """A call without a result: the next visit repeats it."""
+
+    reason: str
+
+
+def keep_images() -> int:
+    """The number of pulls visited. Without policies it is one query."""
+    if not prepulls_are_in_use():
+        return 0
+    _let_go_of_removed_clusters()
+    if not may_prepull():
+        return 0
+    _plan_all()
+    crash_point("prepulls planned")
+    visited = _visit_all()
+    _bury()
+    return visited
+
+
+def _let_go_of_removed_clusters() -> None:
+    """No call reaches a removed cluster: what is left of its policies goes, the Jobs end by their deadline."""
+    PrepullPolicy.objects.filter(cluster__removed_at__isnull=False).delete()
+
+
+def _bury() -> None:
+    """Deletes removed policies whose objects are all gone."""
+    gone = PrepullPolicy.objects.filter(removed_at__isnull=False)
+    gone.exclude(id__in=Prepull.objects.exclude(state=State.IDLE).values("policy_id")).delete()
+
+
+def _plan_all() -> None:
+    for policy_id in PrepullPolicy.objects.filter(removed_at=None).order_by("id").values_list("id", flat=True):
+        try:
+            with transaction.atomic():
+                _plan(policy_id)
+        except IntegrityError:
+            # Another worker took the slots: the next round counts them.
+            logger.info("pulls of policy %s were planned by another worker", policy_id)
+
+
+def _plan(policy_id: UUID) -> None:
+    policy = lock_prepull_policy(policy_id)
+    if policy is None or policy.removed_at is not None:
+        return
+    now = database_now()
+    wanted = wanted_of(policy, now)
+    known = set(wanted.nodes)
+    policy.prepulls.filter(state=State.IDLE).exclude(node__in=known).delete()
+    begun = decide(wanted, now)
+    taken = Prepull.objects.filter(cluster_id=policy.cluster_id, slot__isnull=False).values_list("slot", flat=True)
+    free = sorted(set(range(MOST_AT_ONCE)) - set(taken))
+    for slot, (image, node) in zip(free, begun, strict=False):
+        _begin(policy, image, node, slot)
+
+
+def _begin(policy: PrepullPolicy, image: str, node: str, slot: int) -> None:
+    promised = _promised(policy)
+    if promised is None:
+        return
+    row, _ = Prepull.objects.get_or_create(policy=policy, image=image, node=node, defaults={"cluster": policy.cluster})
+    object_id = new_id()
+    Prepull.objects.filter(id=row.id, state=State.IDLE).update(
+        state=State.PLANNED,
+        slot=slot,
+        object_id=object_id,
+        namespace=identity_of(_with(row, policy, object_id)).namespace,
+        secrets=promised,
+        begun_at=Now(),
+        released_at=None,
+        message="",
+    )
+
+
+def _with(row: Prepull, policy: PrepullPolicy, object_id: UUID) -> Prepull:
+    row.policy, row.object_id = policy, object_id
+    return row
+
+
+def _promised(policy: PrepullPolicy) -> dict[str, Any] | None:
+    """The pull secret's version and the name that its copy will have; None if the tenant lacks the secret."""
+    if not policy.pull_secret:
+        return {}
+    keyring = clusters.queries.known_secrets({policy.pull_secret})
+    return promised_secrets({"pull_secret": policy.pull_secret}, policy.tenant.path, keyring)
+
+
+def _visit_all() -> int:
+    """Visits the clusters with pulls under way side by side, so that one that hangs costs the others its time once."""
+    rows = Cluster.objects.filter(health__in=ANSWERING, id__in=Prepull.objects.exclude(slot=None).values("cluster_id"))
+    visits = [_Visit(cluster) for cluster in rows.order_by("id")]
+    for phase in (_Visit.create, _Visit.release, _Visit.read, _Visit.remove):
+        _together([(visit, phase(visit)) for visit in visits if not visit.is_silent])
+    return sum(visit.count for visit in visits)
+
+
+def _together(work: "Sequence[tuple[_Visit, Sequence[tuple[Prepull, Call]]]]") -> None:
+    """Makes the calls of all visits, then records what they returned."""
+    calls = [(visit, row, call) for visit, pairs in work for row, call in pairs]
+    if not calls:
+        return
+
+    async def all_of_them() -> list[object]:
+        return await asyncio.gather(*(_answer(call) for _, _, call in calls))
+
+    results = run(all_of_them(), VISIT_SECONDS + SPARE_SECONDS)
+    for visit in {visit for visit, _, _ in calls}:
+        visit.is_silent = True  # unless any call is answered
+    for (visit, row, _), result in zip(calls, results, strict=True):
+        visit.count += 1
+        visit.is_silent &= isinstance(result, Failed)
+        record(row, result)
+
+
+Call = Callable[[], Coroutine[Any, Any, object]]
+
+
+async def _answer(call: Call) -> object:
+    try:
+        async with asyncio.timeout(VISIT_SECONDS):
+            return await call()
+    except DriverError as error:
+        return Failed(error.reason)
+    except TimeoutError:
+        return Failed("no answer within the time of the visit")
+
+
+class _Visit:
+    """The calls to one cluster, by phase. If no call of a phase is answered, the later ones wait for the next visit."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.count = 0
+        self.is_silent = False
+        try:
+            self._driver = clusters.queries.driver_of(cluster.id)
+        except DriverError as error:
+            logger.info("images are not pulled on %s: %s", cluster.name, error.reason)
+            self.is_silent = True
+
+    def create(self) -> list[tuple[Prepull, Call]]:
+        """Creates the objects of planned pulls."""
+        nodes: dict[UUID, Mapping[str, Any]] = {}
+        calls: list[tuple[Prepull, Call]] = []
+        for row in live_prepulls(self.cluster.id, State.PLANNED):
+            found = nodes.setdefault(row.policy_id, {node.name: node for node in nodes_of(row.policy)})
+            node = found.get(row.node)
+            if node is None:
+                record(row, Seen(Verdict(Outcome.FAILED, "The node is gone.")))
+                continue
+            pull = self._pull(row, tolerations_on(row.policy, node))
+            calls.append((row, lambda pull=pull: pull_calls.create(self._driver, pull)))  # type: ignore[misc]
+        return calls
+
+    def release(self) -> list[tuple[Prepull, Call]]:
+        """Releases the objects whose uids are stored."""
+        rows = live_prepulls(self.cluster.id, State.CREATED)
+        values, closed = clusters.queries.opened_secrets(
+            {one for row in rows for one in pull_calls.versions_of(row.secrets)}
+        )
+        pulls = [(row, self._pull(row, values=values, closed=frozenset(closed))) for row in rows]
+        return [(row, lambda pull=pull: pull_calls.release(self._driver, pull)) for row, pull in pulls]  # type: ignore[misc]
+
+    def read(self) -> list[tuple[Prepull, Call]]:
+        """Reads how the released ones stand."""
+        pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, State.RELEASED)]
+        return [(row, lambda pull=pull: pull_calls.read(self._driver, pull)) for row, pull in pulls]  # type: ignore[misc]
+
+    def remove(self) -> list[tuple[Prepull, Call]]:
+        """Deletes the objects of those that have ended."""
+        pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, State.ENDING)]
+        return [(row, lambda pull=pull: pull_calls.remove(self._driver, pull)) for row, pull in pulls]  # type: ignore[misc]
+
+    def _pull(self, row: Prepull, tolerations: Sequence[Mapping[str, str]] = (), **secrets: Any) -> Pull:
+        identity = identity_of(row)
+        return Pull(
+            image=row.image,
+            node=row.node,
+            identity=identity,
+            cluster_identity=self.cluster.identity,
+            uid=row.uid,
+            tolerations=tolerations,
+            promised=row.secrets,
+            policies=isolation.namespace_policies(identity.namespace, identity.install, settings.JOB_EGRESS),
+            lasted=_since(row.released_at or row.begun_at),
+            **secrets,
+        )
+
+
+def _since(at: datetime | None) -> Any:
+    return database_now() - at if at else DEADLINE * 0
+
+
+def record(row: Prepull, result: object) -> None:
+    """Writes what a call returned, if the pull is still as it was when the call was made."""
+    ours = Prepull.objects.filter(id=row.id, object_id=row.object_id)
+    as_it_was = ours.filter(state=row.state)
+    match result:
+        case Made(uid) if row.state == State.PLANNED:
+            as_it_was.update(state=State.CREATED, uid=uid)
+            # A policy that was removed meanwhile: now the uid of what has to be deleted is known.
+            ours.filter(state=State.ENDING, uid="").update(uid=uid)
+        case Made():
+            as_it_was.update(state=State.RELEASED, released_at=Now())
+        case Seen(verdict) if verdict.outcome:
+            _end(row, verdict)
+        case Seen(verdict):
+            as_it_was.update(message=verdict.message)
+        case Gone():
+            as_it_was.update(
+                state=State.IDLE, slot=None, object_id=None, uid="", secrets={}, released_at=None, begun_at=None
+            )
+        case Failed(reason):
+            as_it_was.update(message=reason[:300])
+            if row.state != State.ENDING and _since(row.begun_at) > 2 * DEADLINE:
+                _end(row, too_late(reason))
+
+
+def _end(row: Prepull, verdict: Verdict) -> None:
+    """The pull's outcome, and that its object has to go."""
+    is_pulled = verdict.outcome == Outcome.PULLED
+    said: dict[str, Any] = {
+        "state": State.ENDING,
+        "outcome": verdict.outcome,
+        "message": verdict.message,
+        "ended_at": Now(),
+    }
+    if is_pulled:
+        said |= {"failures": 0, "pulls": F("pulls") + 1, "pulled_at": Now(), "message": ""}
+    else:
+        said["failures"] = F("failures") + 1
+    with transaction.atomic():
+        if not Prepull.objects.filter(id=row.id, object_id=row.object_id, state=row.state).update(**said):
+            return
+        if is_pulled:
+            remember_proven([(row.policy.tenant_id, normal_name(row.image))])

@@ -1,0 +1,559 @@
+"""Images that nodes should have: pulled by small pods of ours, a few at a time, never for ever, and nothing is left behind."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from clusters.drivers import Ambiguous, NotThere, Refused
+from clusters.drivers.simulated import SimulatedDriver, path_of, secrets
+from clusters.engine.secrets import Kind, pull_config
+from clusters.models import Cluster, ClusterImage, Node
+from clusters.operations.secrets import NewValue, delete_secret, put_secret
+from federation import operations
+from federation.engine.names import LABEL_PREPARATION, namespace_of
+from federation.models import Attempt, Prepull, PrepullPolicy, ProvenImage
+from federation.operations import prepulling, pull_calls
+from federation.operations.prepull_policies import PolicyChanges, WantedPolicy
+from federation.queries.prepulls import view_of
+from foundation.clock import now
+from foundation.ids import new_id
+from foundation.problems import Conflict, Invalid, NotFound
+from tenancy.models import Tenant
+from tenancy.queries import SYSTEM, NotAllowedHere
+from tests.builders import actor_for, bearer, bind, make_tenant, make_user
+from tests.live import call, simulated_cluster
+
+pytestmark = pytest.mark.django_db(transaction=True)
+IMAGE = "registry.example/train:1"
+CANARY = "canary-91bd04"
+
+
+@pytest.fixture
+def admin(cluster):
+    user = make_user()
+    bind(user, "acme")
+    return actor_for(user)
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+    """What the pods of pulls wait for, by image; simulated kubelets pull everything else."""
+    reasons = {}
+    render = pull_calls.render_pull
+
+    def rendered(image, *arguments):
+        manifest = render(image, *arguments)
+        if image in reasons:
+            notes = {"sim.switchyard.dev/waiting": reasons[image]}
+            manifest["spec"]["template"]["metadata"]["annotations"] = notes
+        return manifest
+
+    monkeypatch.setattr(pull_calls, "render_pull", rendered)
+    return reasons
+
+
+def make(admin, cluster, *images, name="base", **fields):
+    wanted = WantedPolicy(name=name, images=images or (IMAGE,), **fields)
+    policy = operations.make_prepull_policy(admin, cluster.id, wanted)
+    PrepullPolicy.objects.filter(id=policy.id).update(changed_at=now() - timedelta(minutes=5))
+    return PrepullPolicy.objects.select_related("cluster", "tenant").get(id=policy.id)
+
+
+def rounds(times=1):
+    for _ in range(times):
+        operations.keep_images()
+
+
+def objects(cluster):
+    return [job for job in call(cluster, "list_jobs") if LABEL_PREPARATION in job.labels]
+
+
+def states(policy):
+    return sorted(Prepull.objects.filter(policy=policy).values_list("node", "state", "outcome"))
+
+
+def overdue(**columns):
+    """As if the pauses of failures were over."""
+    long_ago = now() - timedelta(hours=2)
+    Prepull.objects.exclude(ended_at=None).update(ended_at=long_ago, **columns)
+
+
+def test_nodes_pull_the_image_one_first_then_the_others_and_no_object_is_left(admin, cluster):
+    policy = make(admin, cluster)
+    rounds()
+    first, second = Node.objects.filter(cluster=cluster).order_by("name").values_list("name", flat=True)
+    assert states(policy) == [(first, "idle", "pulled")]
+    assert ProvenImage.objects.get().name == IMAGE
+    rounds()
+    assert states(policy) == [(first, "idle", "pulled"), (second, "idle", "pulled")]
+    assert objects(cluster) == []
+    before = Prepull.objects.values_list("id", "pulls", "pulled_at")
+    rounds(3)
+    assert list(Prepull.objects.values_list("id", "pulls", "pulled_at")) == list(before)
+    assert not Attempt.objects.exists()
+
+
+def test_the_objects_are_pinned_bounded_and_of_the_tenants_namespace(admin, cluster, monkeypatch):
+    sent = []
+    create = SimulatedDriver.create_job
+
+    async def look(self, manifest):
+        sent.append(manifest)
+        return await create(self, manifest)
+
+    monkeypatch.setattr(SimulatedDriver, "create_job", look)
+    make_tenant("acme/research")
+    make(admin, cluster, tenant="acme/research")
+    rounds()
+    (manifest,) = sent
+    pod = manifest["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert manifest["spec"]["suspend"] is True
+    assert manifest["spec"]["activeDeadlineSeconds"] == 1800
+    assert manifest["metadata"]["namespace"].startswith("swy-research-")
+    assert container["resources"]["requests"] == {"cpu": "10m", "memory": "16Mi", "ephemeral-storage": "0"}
+    assert container["command"] == ["/switchyard/nothing-to-run"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    node = Node.objects.filter(cluster=cluster).order_by("name").first().name
+    assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+
+
+def test_nodes_that_list_a_proven_image_are_left_alone(admin, cluster):
+    policy = make(admin, cluster)
+    ProvenImage.objects.create(organisation=Tenant.objects.get(path="acme"), name=IMAGE)
+    names = sorted(Node.objects.filter(cluster=cluster).values_list("name", flat=True))
+    row = {"cluster": cluster, "name": IMAGE, "size_mib": 5, "nodes": 2, "by_flavor": {"h100": 2}, "on_nodes": names}
+    ClusterImage.objects.create(**row)
+    rounds(2)
+    assert not Prepull.objects.exists()
+    assert view_of(policy).images[0].there == 2
+
+
+def test_what_others_run_does_not_show_until_the_organisation_has_pulled_it(admin, cluster):
+    policy = make(admin, cluster)
+    names = sorted(Node.objects.filter(cluster=cluster).values_list("name", flat=True))
+    row = {"cluster": cluster, "name": IMAGE, "size_mib": 5, "nodes": 2, "by_flavor": {"h100": 2}, "on_nodes": names}
+    ClusterImage.objects.create(**row)
+    assert view_of(policy).images[0].nodes == {"waiting": 2}
+    rounds()
+    assert view_of(policy).images[0].nodes == {"present": 2}
+
+
+def test_a_failing_image_is_tried_few_times_then_waits_for_a_user(admin, cluster, waiting):
+    waiting[IMAGE] = "InvalidImageName: could not parse"
+    policy = make(admin, cluster)
+    for _ in range(20):
+        rounds(2)
+        overdue()
+    assert sum(Prepull.objects.values_list("failures", flat=True)) == 6
+    assert objects(cluster) == []
+    view = view_of(policy)
+    assert view.is_stopped
+    assert (view.images[0].brake.until, view.images[0].brake.message) == (None, "InvalidImageName: could not parse")
+    waiting.clear()
+    operations.retry_prepulls(admin, cluster.id, policy.id)
+    rounds(2)
+    assert {outcome for _, _, outcome in states(policy)} == {"pulled"}
+
+
+def test_a_registrys_error_ends_the_pull_after_a_minute_and_another_image_goes_on(admin, cluster, waiting):
+    waiting[IMAGE] = "ErrImagePull: not found"
+    policy = make(admin, cluster, IMAGE, "registry.example/other:1")
+    rounds()
+    assert Prepull.objects.get(image=IMAGE).message == "ErrImagePull: not found"
+    assert Prepull.objects.get(image=IMAGE).state == "released"
+    Prepull.objects.filter(image=IMAGE).update(released_at=now() - timedelta(minutes=2))
+    rounds(2)
+    assert Prepull.objects.get(image=IMAGE).outcome == "failed"
+    assert Prepull.objects.filter(policy=policy, image="registry.example/other:1", outcome="pulled").count() == 2
+    assert objects(cluster) == []
+
+
+def test_no_cluster_has_more_pulls_than_slots_however_many_policies(admin, cluster, waiting):
+    images = [f"registry.example/i{number}:1" for number in range(20)]
+    waiting.update(dict.fromkeys(images, "ContainerCreating"))
+    for number in range(3):
+        make(admin, cluster, *images, name=f"p{number}", at_once=10)
+    rounds(3)
+    assert Prepull.objects.exclude(slot=None).count() == 10
+    assert len(objects(cluster)) == 10
+
+
+def test_a_removed_policy_stops_its_pulls_and_goes(admin, cluster, waiting):
+    waiting[IMAGE] = "ContainerCreating"
+    policy = make(admin, cluster)
+    rounds()
+    assert len(objects(cluster)) == 1
+    operations.remove_prepull_policy(admin, cluster.id, policy.id)
+    with pytest.raises(NotFound):
+        operations.remove_prepull_policy(admin, cluster.id, policy.id)
+    rounds()
+    assert objects(cluster) == []
+    assert not PrepullPolicy.objects.exists()
+
+
+def test_a_paused_policy_stops_its_pulls_and_begins_none(admin, cluster, waiting):
+    waiting[IMAGE] = "ContainerCreating"
+    policy = make(admin, cluster)
+    rounds()
+    operations.change_prepull_policy(admin, cluster.id, policy.id, PolicyChanges(is_paused=True))
+    rounds(2)
+    assert objects(cluster) == []
+    policy.refresh_from_db()
+    assert view_of(policy).why_not == "The policy is paused."
+    waiting.clear()
+    operations.change_prepull_policy(admin, cluster.id, policy.id, PolicyChanges(is_paused=False))
+    rounds(2)
+    assert Prepull.objects.filter(outcome="pulled").count() == 1, "which nodes have it is read first"
+    PrepullPolicy.objects.update(changed_at=now() - timedelta(minutes=5))
+    rounds()
+    assert Prepull.objects.filter(outcome="pulled").count() == 2
+
+
+def test_pulls_of_images_that_are_named_no_more_are_stopped(admin, cluster, waiting):
+    waiting[IMAGE] = "ContainerCreating"
+    policy = make(admin, cluster)
+    rounds()
+    operations.change_prepull_policy(admin, cluster.id, policy.id, PolicyChanges(images=("registry.example/b:2",)))
+    rounds(3)
+    assert objects(cluster) == []
+    assert set(Prepull.objects.filter(policy=policy, state="idle").values_list("image", flat=True)) >= {
+        "registry.example/b:2"
+    }
+
+
+def test_an_ambiguous_creation_is_adopted_and_never_made_twice(admin, cluster, monkeypatch):
+    create, made = SimulatedDriver.create_job, []
+
+    async def reply_is_lost(self, manifest):
+        made.append(await create(self, manifest))
+        if len(made) == 1:
+            raise Ambiguous("cut")
+        return made[-1]
+
+    monkeypatch.setattr(SimulatedDriver, "create_job", reply_is_lost)
+    policy = make(admin, cluster)
+    rounds()
+    assert [state for _, state, _ in states(policy)] == ["planned"]
+    assert len(objects(cluster)) == 1
+    rounds()
+    assert ("pulled",) in Prepull.objects.values_list("outcome")
+    assert len(made) <= 2
+    rounds(2)
+    assert objects(cluster) == []
+
+
+class Killed(BaseException):
+    """The process dies."""
+
+
+@pytest.mark.parametrize("step", ["create", "release", "read", "remove"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_worker_killed_at_any_step_is_followed_by_the_next(admin, cluster, monkeypatch, step, when):
+    policy = make(admin, cluster)
+    record = prepulling.record
+    states_of = {"create": "planned", "release": "created", "read": "released", "remove": "ending"}
+
+    def dies(row, result):
+        if row.state == states_of[step]:
+            if when == "after":
+                record(row, result)
+            raise Killed
+        record(row, result)
+
+    monkeypatch.setattr(prepulling, "record", dies)
+    with pytest.raises(Killed):
+        rounds()
+    monkeypatch.setattr(prepulling, "record", record)
+    rounds(4)
+    assert {(state, outcome) for _, state, outcome in states(policy)} == {("idle", "pulled")}
+    assert Prepull.objects.filter(policy=policy).count() == 2
+    assert set(Prepull.objects.values_list("pulls", flat=True)) == {1}
+    assert objects(cluster) == []
+
+
+def test_a_policy_removed_during_the_creation_leaves_nothing(admin, cluster, monkeypatch):
+    policy = make(admin, cluster)
+    record = prepulling.record
+
+    def removed_first(row, result):
+        if row.state == "planned":
+            operations.remove_prepull_policy(admin, cluster.id, policy.id)
+        record(row, result)
+
+    monkeypatch.setattr(prepulling, "record", removed_first)
+    rounds()
+    monkeypatch.setattr(prepulling, "record", record)
+    rounds(2)
+    assert objects(cluster) == []
+    assert not PrepullPolicy.objects.exists()
+
+
+def test_objects_of_pulls_that_the_database_forgot_are_deleted_and_count_as_no_unknown_runs(admin, cluster, waiting):
+    waiting[IMAGE] = "ContainerCreating"
+    make(admin, cluster)
+    rounds()
+    operations.reconcile_clusters()
+    assert len(objects(cluster)) == 1
+    PrepullPolicy.objects.all().delete()
+    operations.reconcile_clusters()
+    assert objects(cluster) == []
+    assert Cluster.objects.get(id=cluster.id).reasons == []
+
+
+def test_a_foreign_object_of_the_name_is_not_touched(admin, cluster, monkeypatch):
+    create = SimulatedDriver.create_job
+
+    async def planted(self, manifest):
+        labels = {**manifest["metadata"]["labels"], "switchyard.dev/spec-hash": "0" * 32}
+        foreign = {**manifest, "metadata": {**manifest["metadata"], "labels": labels}}
+        await create(self, foreign)
+        return await create(self, manifest)
+
+    monkeypatch.setattr(SimulatedDriver, "create_job", planted)
+    policy = make(admin, cluster)
+    rounds(2)
+    assert [outcome for _, _, outcome in states(policy)] == ["failed"]
+    assert "does not belong to Switchyard" in Prepull.objects.get().message
+    assert len(objects(cluster)) == 1
+
+
+def test_a_refused_creation_fails_with_the_clusters_words(admin, cluster, monkeypatch):
+    async def refuse(self, manifest):
+        raise Refused("exceeded quota: pods", status=403)
+
+    monkeypatch.setattr(SimulatedDriver, "create_job", refuse)
+    policy = make(admin, cluster)
+    rounds()
+    assert view_of(policy).images[0].brake.message == "exceeded quota: pods"
+
+
+def test_a_cluster_that_does_not_answer_delays_only_its_own_pulls(admin, cluster, monkeypatch):
+    west = simulated_cluster("west")
+    create = SimulatedDriver.create_job
+    east_policy, west_policy = make(admin, cluster), make(admin, west)
+
+    async def hangs_in_east(self, manifest):
+        if manifest["metadata"]["labels"]["switchyard.dev/job"] == str(east_policy.id):
+            raise Ambiguous("no answer")
+        return await create(self, manifest)
+
+    monkeypatch.setattr(SimulatedDriver, "create_job", hangs_in_east)
+    rounds(2)
+    assert Prepull.objects.filter(policy=west_policy, outcome="pulled").count() == 2
+    assert [state for _, state, _ in states(east_policy)] == ["planned"]
+    Prepull.objects.filter(policy=east_policy).update(begun_at=now() - timedelta(hours=2))
+    rounds(2)
+    assert Prepull.objects.get(policy=east_policy).outcome == "failed"
+
+
+def test_a_removed_cluster_takes_its_policies_with_it(admin, cluster, waiting):
+    waiting[IMAGE] = "ContainerCreating"
+    make(admin, cluster)
+    rounds()
+    Cluster.objects.filter(id=cluster.id).update(removed_at=now())
+    rounds()
+    assert not PrepullPolicy.objects.exists()
+
+
+def test_an_unreachable_or_cordoned_cluster_begins_none(admin, cluster):
+    policy = make(admin, cluster)
+    silent = {"wish": "open", "health": "unreachable", "silent_since": now()}
+    for change in ({"wish": "cordoned"}, silent):
+        Cluster.objects.filter(id=cluster.id).update(**change)
+        rounds()
+        assert not Prepull.objects.exists()
+    policy = PrepullPolicy.objects.select_related("cluster", "tenant").get()
+    assert view_of(policy).why_not == f"{cluster.name} does not answer."
+
+
+def test_a_pull_secret_reaches_the_cluster_by_one_pull_and_nothing_else(admin, cluster, home):
+    kept = NewValue(Kind.REGISTRY, pull_config("registry.example", "ada", CANARY), "registry.example")
+    tenant = Tenant.objects.get(path="acme")
+    policy = make(admin, cluster, pull_secret="ghcr")
+    rounds()
+    assert not Prepull.objects.exists()
+    assert view_of(policy).why_not == "acme has no secret ghcr for a registry."
+    put_secret(SYSTEM, tenant.id, "ghcr", kept)
+    rounds(2)
+    assert Prepull.objects.filter(outcome="pulled").count() == 2
+    space = namespace_of("acme", tenant.id)
+    assert not secrets(path_of(home, cluster.server), space)
+    for table in ("federation_prepull", "federation_prepullpolicy", "tenancy_auditentry"):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT row_to_json(t)::text FROM {table} AS t")
+            assert not any(CANARY in row for (row,) in cursor.fetchall())
+
+
+def test_a_secret_deleted_between_creation_and_release_fails_in_words(admin, cluster, monkeypatch):
+    kept = NewValue(Kind.REGISTRY, pull_config("registry.example", "ada", CANARY), "registry.example")
+    tenant = Tenant.objects.get(path="acme")
+    put_secret(SYSTEM, tenant.id, "ghcr", kept)
+    make(admin, cluster, pull_secret="ghcr")
+    record = prepulling.record
+
+    def deleted_first(row, result):
+        record(row, result)
+        if row.state == "planned":
+            delete_secret(SYSTEM, tenant.id, "ghcr")
+
+    monkeypatch.setattr(prepulling, "record", deleted_first)
+    rounds()
+    assert Prepull.objects.get().message == "Its pull secret was changed or deleted meanwhile."
+    assert objects(cluster) == []
+
+
+HOSTILE = [
+    "", " ", "UPPER/x", "localhost/x:1", "127.0.0.1:5000/x", "10.0.0.1/x", "0x7f.1/x", "a b", "a\nb:1", "x:1@sha256:12", "http://r/x",
+    "r.example/x:1;rm", "r.example/../x", "$(id)", "r.example/x:" + "t" * 129, "r.example/" + "x" * 600, "ü.example/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("image", HOSTILE)
+def test_attack_a_hostile_image_name_is_refused_before_anything_exists(admin, cluster, client, image):
+    with pytest.raises(Invalid):
+        make(admin, cluster, image)
+    headers = bearer(make_admin())
+    answer = client.post(
+        f"/api/v1/clusters/{cluster.id}/prepull-policies",
+        {"name": "x", "images": [image]},
+        content_type="application/json",
+        headers=headers,
+    )
+    assert answer.status_code == 422
+    assert not PrepullPolicy.objects.exists()
+
+
+def make_admin():
+    user = make_user()
+    bind(user, "acme")
+    return user
+
+
+def test_faults_name_their_fields(admin, cluster, settings):
+    settings.REQUIRE_DIGEST = True
+    with pytest.raises(Invalid) as refused:
+        make(admin, cluster, IMAGE, IMAGE, flavor="none")
+    assert [(one.field, one.code) for one in refused.value.errors] == [
+        ("images[0]", "digest_required"),
+        ("images[1]", "digest_required"),
+        ("flavor", "unknown_flavor"),
+    ]
+    settings.REQUIRE_DIGEST = False
+    with pytest.raises(Invalid) as refused:
+        make(admin, cluster, "python:3", "docker.io/library/python:3")
+    assert refused.value.errors[0].code == "duplicate"
+    with pytest.raises(Invalid) as refused:
+        make(admin, cluster, tenant="other")
+    assert refused.value.errors[0].field == "tenant"
+    make(admin, cluster)
+    with pytest.raises(Conflict):
+        make(admin, cluster)
+
+
+def test_only_those_who_manage_the_cluster_change_policies(admin, cluster, client):
+    policy = make(admin, cluster)
+    viewer, stranger = make_user(), make_user()
+    bind(viewer, "acme", "viewer")
+    bind(stranger, "other")
+    for work in (
+        lambda actor: operations.change_prepull_policy(actor, cluster.id, policy.id, PolicyChanges(at_once=3)),
+        lambda actor: operations.remove_prepull_policy(actor, cluster.id, policy.id),
+        lambda actor: operations.retry_prepulls(actor, cluster.id, policy.id),
+        lambda actor: operations.make_prepull_policy(actor, cluster.id, WantedPolicy("x", (IMAGE,))),
+    ):
+        with pytest.raises(NotAllowedHere):
+            work(actor_for(viewer))
+        with pytest.raises(NotFound):
+            work(actor_for(stranger))
+    with pytest.raises(NotFound):
+        operations.remove_prepull_policy(admin, cluster.id, new_id())
+    with pytest.raises(NotFound):
+        operations.remove_prepull_policy(admin, simulated_cluster("west").id, policy.id)
+    url = f"/api/v1/clusters/{cluster.id}/prepull-policies"
+    assert client.get(url, headers=bearer(stranger)).status_code == 404
+    assert client.get(url, headers=bearer(viewer)).json()["items"][0]["name"] == "base"
+
+
+def test_the_api_tells_the_progress_per_image_and_node(cluster, client):
+    headers = bearer(make_admin())
+    url = f"/api/v1/clusters/{cluster.id}/prepull-policies"
+    body = {"name": "base", "images": [IMAGE], "at_once": 1}
+    made = client.post(url, body, content_type="application/json", headers=headers)
+    assert made.status_code == 201, made.json()
+    one = f"{url}/{made.json()['id']}"
+    rounds(2)
+    shown = client.get(one, headers=headers).json()
+    assert shown["images"][0]["nodes"]["pulled"] == 2
+    lines = client.get(f"{one}/nodes?state=pulled", headers=headers).json()["items"]
+    assert [line["state"] for line in lines] == ["pulled", "pulled"]
+    assert client.get(f"{one}/nodes?state=%00", headers=headers).status_code == 422
+    assert client.get(f"{one}/nodes?cursor=1", headers=headers).status_code == 422
+    patched = client.patch(one, {"paused": True}, content_type="application/json", headers=headers)
+    assert patched.json()["paused"] is True
+    assert client.patch(one, {"at_once": 11}, content_type="application/json", headers=headers).status_code == 422
+    assert client.patch(one, {"images": []}, content_type="application/json", headers=headers).status_code == 422
+    assert client.post(f"{one}/retry", headers=headers).status_code == 200
+    assert client.delete(one, headers=headers).status_code == 204
+    assert client.get(one, headers=headers).status_code == 404
+
+
+ATTACKS = {
+    "prepull_slot_exists": "UPDATE federation_prepull SET state='planned', slot=10, object_id=gen_random_uuid(), begun_at=now()",
+    "live_prepull_has_a_slot_and_an_object": "UPDATE federation_prepull SET state='planned'",
+    "created_prepull_has_a_uid": "UPDATE federation_prepull SET state='created', slot=1, object_id=gen_random_uuid(), begun_at=now()",
+    "released_prepull_has_its_time": "UPDATE federation_prepull SET state='released', uid='u', slot=1, object_id=gen_random_uuid(), begun_at=now()",
+    "prepull_outcome_is_known": "UPDATE federation_prepull SET outcome='lost'",
+    "ended_prepull_has_its_time": "UPDATE federation_prepull SET outcome='failed', ended_at=NULL",
+    "pulled_prepull_has_its_time": "UPDATE federation_prepull SET outcome='pulled', failures=1",
+    "prepulls_are_counted": "UPDATE federation_prepull SET pulls=0",
+    "prepull_is_on_the_cluster_of_its_policy": "UPDATE federation_prepull SET cluster_id=%(west)s",
+    "prepull_policy_has_one_cluster": "INSERT INTO federation_prepullpolicy SELECT * FROM federation_prepullpolicy",
+    "prepulls_at_once_are_few": "UPDATE federation_prepullpolicy SET at_once=11",
+    "prepull_images_are_few": "UPDATE federation_prepullpolicy SET images='{}'",
+    "prepull_name_is_a_dns_label": "UPDATE federation_prepullpolicy SET name='../x'",
+    "prepull_was_made_by_someone": "UPDATE federation_prepullpolicy SET created_by=''",
+    "image_is_pulled_once_to_a_node": "INSERT INTO federation_prepull (policy_id, cluster_id, image, node, state, namespace, secrets, uid,"
+    " outcome, message, failures, pulls) SELECT policy_id, cluster_id, image, node, 'idle', '', '{}', '', '', '', 0, 0"
+    " FROM federation_prepull LIMIT 1",
+    "a_slot_has_one_prepull": "UPDATE federation_prepull SET state='planned', slot=1, object_id=gen_random_uuid(), begun_at=now()",
+}
+
+
+@pytest.mark.parametrize("constraint", ATTACKS)
+def test_attack_the_database_refuses(admin, cluster, constraint):
+    make(admin, cluster)
+    west = simulated_cluster("west")
+    rounds(2)
+    assert Prepull.objects.filter(outcome="pulled").count() == 2
+    known = "federation_prepullpolicy_pkey" if "one_cluster" in constraint else constraint
+    with pytest.raises(IntegrityError, match=known):
+        attack(ATTACKS[constraint], west.id)
+
+
+def attack(statement, west_id):
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement, {"west": west_id})
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def test_without_policies_a_round_is_one_query(cluster, django_assert_num_queries):
+    with django_assert_num_queries(1):
+        assert operations.keep_images() == 0
+
+
+def test_a_missing_namespace_is_made_again(admin, cluster, monkeypatch):
+    create, asked = SimulatedDriver.create_job, []
+
+    async def gone_once(self, manifest):
+        asked.append(manifest)
+        if len(asked) == 1:
+            raise NotThere("namespace", status=404)
+        return await create(self, manifest)
+
+    monkeypatch.setattr(SimulatedDriver, "create_job", gone_once)
+    policy = make(admin, cluster)
+    rounds(3)
+    assert {outcome for _, _, outcome in states(policy)} == {"pulled"}
