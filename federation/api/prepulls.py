@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from clusters.api.windows import Flag
 from federation.engine.prepulls import Brake, ImageProgress, Line, State
 from federation.models import PrepullPolicy
-from federation.models.prepulls import MOST_AT_ONCE, MOST_IMAGES
+from federation.models.prepulls import LONGEST_IMAGE, MOST_AT_ONCE, MOST_IMAGES
 from federation.operations import (
     change_prepull_policy,
     make_prepull_policy,
@@ -37,7 +37,7 @@ class PrepullPatch(StrictShape):
 
     images = serializers.ListField(
         required=False,
-        child=Text(max_length=512),
+        child=Text(max_length=LONGEST_IMAGE),
         min_length=1,
         max_length=MOST_IMAGES,
         help_text="As jobs name them: `registry/path:tag` or `registry/path@sha256:…`. A tag is pulled once.",

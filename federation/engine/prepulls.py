@@ -123,13 +123,13 @@ class Wanted:
 
 
 def pause_after(failures: int) -> timedelta:
-    """The pause after so many failures in a row."""
-    return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10))
+    """The pause after this number of failures in a row."""
+    return min(LONGEST_PAUSE, FIRST_PAUSE * (1 << min(failures - 1, 10)))
 
 
 def repeat_after(pulls: int) -> timedelta:
-    """The wait after so many pulls to a node that does not list the image."""
-    return min(LONGEST_REPEAT, FIRST_REPEAT * 2 ** min(max(pulls - 1, 0), 10))
+    """The wait after this number of pulls to a node that does not list the image."""
+    return min(LONGEST_REPEAT, FIRST_REPEAT * (1 << min(max(pulls - 1, 0), 10)))
 
 
 def brake_of(past: Iterable[Past]) -> Brake | None:

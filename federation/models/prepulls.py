@@ -10,6 +10,8 @@ from foundation.ids import new_id
 from tenancy.models import NAME_PATTERN, Tenant
 
 MOST_IMAGES = 20
+LONGEST_IMAGE = 512
+"""As of jobs."""
 MOST_AT_ONCE = 10
 """The most pulls of one cluster that are under way at the same time, of all its policies together."""
 
@@ -23,7 +25,7 @@ class PrepullPolicy(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="prepull_policies")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="prepull_policies")
     name = models.CharField(max_length=63)
-    images = ArrayField(models.CharField(max_length=512), size=MOST_IMAGES)
+    images = ArrayField(models.CharField(max_length=LONGEST_IMAGE), size=MOST_IMAGES)
     flavor = models.CharField(
         max_length=120, blank=True, help_text="Only the nodes that offer it; empty for all nodes."
     )
@@ -74,7 +76,7 @@ class Prepull(models.Model):
     id = models.BigAutoField(primary_key=True)
     policy = models.ForeignKey(PrepullPolicy, on_delete=models.CASCADE, related_name="prepulls")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
-    image = models.CharField(max_length=512)
+    image = models.CharField(max_length=LONGEST_IMAGE)
     node = models.CharField(max_length=253)
     state = models.CharField(max_length=10, choices=State.choices, default=State.IDLE)
     slot = models.PositiveSmallIntegerField(null=True)

@@ -315,17 +315,17 @@ class Feed:
             took = clock.monotonic() - began
 
     async def _count_images(self) -> None:
-        names, kept = await self._in_database(followed_images)
+        followed = await self._in_database(followed_images)
         now = clock.monotonic()
         if self._counted is not None and not self._images.has_changed:
             before, at = self._counted
-            if (names, kept) == before and (not names or now - at < RECOUNT_SECONDS):
+            if followed == before and (not followed.names or now - at < RECOUNT_SECONDS):
                 return
         self._counted = None
         seen = self._images.snapshot()
-        change = await self._in_database(clusters.operations.record_images, self._cluster_id, seen, names, kept)
+        change = await self._in_database(clusters.operations.record_images, self._cluster_id, seen, *followed)
         if not change.unknown_nodes:
-            self._counted = (names, kept), now
+            self._counted = followed, now
 
     async def _learn_pulls(self) -> None:
         pulls = self._images.take_pulls()

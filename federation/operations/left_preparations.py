@@ -1,4 +1,4 @@
-"""The objects on a cluster that prepare its nodes: a comparison tells them apart from those of attempts."""
+"""The objects on a cluster that prepare its nodes: a comparison separates them from those of attempts."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from federation.engine.names import LABEL_ATTEMPT, LABEL_PREPARATION, id_in
 from federation.queries.prepulls import known_pulls
 
 
-def told_apart(listed: Sequence[JobSeen]) -> tuple[list[JobSeen], list[JobSeen]]:
+def separated(listed: Sequence[JobSeen]) -> tuple[list[JobSeen], list[JobSeen]]:
     """The objects of attempts, and those that prepared nodes and belong to nothing under way.
 
     A late call made the latter, or the database forgot them. They hold no devices, and nothing of them has to run: they can go

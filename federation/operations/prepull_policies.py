@@ -15,6 +15,7 @@ from clusters.queries import cluster_by_id, require_at_owner, served_tenant
 from federation.engine.names import image_fault
 from federation.locks import lock_prepull_policy
 from federation.models import Prepull, PrepullPolicy
+from federation.models.prepulls import LONGEST_IMAGE
 from federation.queries.prepulls import managed_policy, standing_of_policy
 from foundation.outbox import announce
 from foundation.problems import Conflict, FieldError, Invalid, NotFound
@@ -141,7 +142,9 @@ def _check(cluster: Cluster, images: Sequence[str], flavor: str) -> None:
     seen: set[str] = set()
     for number, image in enumerate(images):
         fault = image_fault(image, require_digest=settings.REQUIRE_DIGEST)
-        if fault is not None:
+        if len(image) > LONGEST_IMAGE:  # the database would cut it
+            errors.append(FieldError(f"images[{number}]", "too_long", f"at most {LONGEST_IMAGE} characters"))
+        elif fault is not None:
             errors.append(FieldError(f"images[{number}]", *fault))
         elif normal_name(image) in seen:
             errors.append(FieldError(f"images[{number}]", "duplicate", "another entry names the same image"))

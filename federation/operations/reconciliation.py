@@ -40,7 +40,7 @@ from .attestation import end_as_lost
 from .endings import end_attempts
 from .evidence import object_of, require_same_cluster
 from .histories import watch_history
-from .left_preparations import told_apart
+from .left_preparations import separated
 from .observation import Observations, record_observations, what_vanished
 from .restoration import made_at, take_in
 from .rounds import Brought, Rounds
@@ -145,7 +145,7 @@ def _reconcile(cluster: DueCluster) -> bool:
     compared = _compared(cluster_id)
     if cluster.is_slow:
         put_session_aside()
-    seen, left = told_apart(run(_list(driver, compared.identity), timeout_seconds=LIST_SECONDS))
+    seen, left = separated(run(_list(driver, compared.identity), timeout_seconds=LIST_SECONDS))
     rows = _rows(seen)
     if not then.is_still(circumstances()):
         return False

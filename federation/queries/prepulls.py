@@ -225,7 +225,7 @@ class PolicyView:
 
 
 def view_of(policy: PrepullPolicy, now: datetime | None = None, most: int = MOST_LINES) -> PolicyView:
-    """The policy with its progress and at most so many troubled nodes."""
+    """The policy with its progress and at most this number of troubled nodes."""
     wanted = wanted_of(policy, now or database_now())
     lines = [line for line in lines_of(wanted) if line.state in (State.FAILED, State.UNUSABLE, State.PULLING)]
     lines.sort(key=lambda line: (line.state == State.UNUSABLE, line.state == State.PULLING))
