@@ -31,6 +31,8 @@ from tenancy.queries import Actor, visible_tenants
 READ_FIRST = timedelta(seconds=60)
 """The time after a change in which observers learn which nodes have a policy's images."""
 MOST_LINES = 1000
+READ_OF_NODES = ("cluster_id", "name", "uid", "devices", "taints", "is_ready", "is_schedulable")
+"""A node's other columns are large, and each round reads all nodes."""
 ANSWERING = (Cluster.Health.READY, Cluster.Health.DEGRADED)
 _IS_OPEN = f"SELECT {DISPATCH_IS_OPEN}"
 _IN_USE = "SELECT EXISTS (SELECT FROM federation_prepullpolicy)"
@@ -113,7 +115,7 @@ def wanted_of(policy: PrepullPolicy, now: datetime) -> Wanted:
 
 def nodes_of(policy: PrepullPolicy) -> list[Node]:
     """The nodes that should have its images."""
-    rows = Node.objects.filter(cluster_id=policy.cluster_id).order_by("name")
+    rows = Node.objects.filter(cluster_id=policy.cluster_id).only(*READ_OF_NODES).order_by("name")
     return list(rows.filter(devices__contains=[{"flavor": policy.flavor}]) if policy.flavor else rows)
 
 

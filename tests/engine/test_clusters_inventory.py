@@ -358,3 +358,12 @@ def test_each_node_points_at_flavors_that_exist():
     flavors, devices = unify_flavors([node_record(each) for each in seen])
     assert devices == {"n1": [("l4", 4)], "n2": [("cpu", 0)], "n3": [("l4", 1)]}
     assert set(flavors) == {"l4", "cpu"}
+
+
+def test_our_pods_that_prepare_a_node_count_as_foreign_use_because_no_hold_counts_them():
+    ours = pod("p1", ours=True, cpu="10m", memory="16Mi")
+    preparing = replace(ours, uid="p2", labels={**ours.labels, "switchyard.dev/preparation": "prepull"})
+    inventory = ClusterInventory(OURS)
+    inventory.see_nodes("listed", [node()])
+    inventory.see_pods("listed", [ours, preparing])
+    assert inventory.snapshot().foreign["n1"] == ForeignUse(10, 16, 1, {})

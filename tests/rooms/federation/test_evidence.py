@@ -10,7 +10,7 @@ import time_machine
 from django.db import connections as django_connections
 from django.db import transaction
 
-from clusters.drivers import Ambiguous, JobSeen, NotThere, Refused, WatchEvent
+from clusters.drivers import Ambiguous, JobSeen, NotThere, PodSeen, Refused, WatchEvent
 from clusters.drivers.simulated import SimulatedDriver, path_of
 from clusters.drivers.simulated.store import Store
 from federation import operations
@@ -283,6 +283,17 @@ def test_a_new_list_of_the_watch_is_no_news_of_an_end():
     assert list(buffer.take().gone_jobs) == []
     buffer.add_jobs(WatchEvent("deleted", [job]))
     assert list(buffer.take().gone_jobs) == ["uid-1"]
+
+
+def test_what_prepares_a_node_is_no_report_on_an_attempt():
+    labels = {"switchyard.dev/install": "switchyard", "switchyard.dev/preparation": "prepull"}
+    job = JobSeen("swy-x", "j", "uid-1", labels, False, "failed", "BackoffLimitExceeded", "", None, False)
+    pod = PodSeen("swy-x", "p", "uid-2", labels, "n1", "Failed", "", {}, None, None, 128, False, owner="uid-1")
+    buffer = Buffer("switchyard")
+    for kind in ("listed", "changed", "deleted"):
+        buffer.add_jobs(WatchEvent(kind, [job]))
+        buffer.add_pods(WatchEvent(kind, [pod]))
+    assert not buffer
 
 
 def test_when_a_cluster_lacks_most_of_our_jobs_at_once_none_is_ended_and_it_is_told(cluster, submitter, monkeypatch):
