@@ -9,6 +9,7 @@ from clusters.engine.pulls import MOST_PULLS, PullSample
 from clusters.models import Cluster, ClusterImage, Node, PullTimes
 from clusters.operations import record_images, record_inventory, record_pulls
 from clusters.operations.images import ImagesChange
+from clusters.queries import nodes_with
 from foundation.ids import new_id
 from tests.builders import make_cluster, make_flavor, make_node
 from tests.rooms.clusters.test_inventory import seen
@@ -50,6 +51,21 @@ def test_images_that_are_gone_or_no_longer_followed_have_no_row(cluster):
     Node.objects.filter(cluster=cluster).delete()
     assert record_images(cluster.id, {"n1": HAS_BOTH}, [A]) == ImagesChange(1, 1)
     assert stored(cluster) == {}
+
+
+def test_of_images_that_nodes_should_have_the_nodes_are_stored_and_of_no_others(cluster):
+    def listed():
+        return dict(ClusterImage.objects.values_list("name", "on_nodes"))
+
+    record_images(cluster.id, {"n1": HAS_BOTH, "n2": HAS_A, "gone": HAS_A}, [A, B], [A])
+    assert listed() == {A: ["n1", "n2"], B: None}
+    assert nodes_with(cluster.id, [A, B]) == {A: frozenset({"n1", "n2"})}
+    assert record_images(cluster.id, {"n1": HAS_BOTH, "n3": HAS_A}, [A, B], [A]) == ImagesChange(1, 0)
+    assert listed()[A] == ["n1", "n3"], "the same number of other nodes"
+    assert record_images(cluster.id, {"n1": HAS_BOTH, "n3": HAS_A}, [A, B]) == ImagesChange(1, 0)
+    assert listed() == {A: None, B: None}
+    with pytest.raises(DatabaseError, match="image_names_all_nodes_that_have_it"), transaction.atomic():
+        ClusterImage.objects.filter(name=A).update(on_nodes=["n1"])
 
 
 def test_a_removed_cluster_takes_nothing():

@@ -6,23 +6,28 @@ import pytest
 from django.db import connection
 
 from clusters.drivers import Ambiguous, NotThere, Refused
+from clusters.drivers.simulated import Node as SimulatedNode
 from clusters.drivers.simulated import SimulatedDriver, path_of, secrets
 from clusters.engine.secrets import Kind, pull_config
 from clusters.models import Cluster, ClusterImage, Node
+from clusters.operations import register_simulated
 from clusters.operations.secrets import NewValue, delete_secret, put_secret
+from clusters.queries import nodes_with
 from federation import operations
 from federation.engine.names import LABEL_PREPARATION, namespace_of
 from federation.engine.objects import prepull_jobs
 from federation.models import Attempt, Prepull, PrepullPolicy, ProvenImage
+from federation.observer import feed
 from federation.operations import prepulling, pull_calls
 from federation.operations.prepull_policies import PolicyChanges, WantedPolicy
 from federation.queries.prepulls import view_of
+from foundation.caches import reset_all
 from foundation.clock import now
 from foundation.problems import NotFound
 from tenancy.models import Tenant
 from tenancy.queries import SYSTEM
 from tests.builders import actor_for, bind, make_tenant, make_user
-from tests.live import call, simulated_cluster
+from tests.live import call, observe_until, simulated_cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 IMAGE = "registry.example/train:1"
@@ -243,6 +248,25 @@ def test_an_ambiguous_creation_is_adopted_and_never_made_twice(admin, cluster, m
     assert len(made) <= 2
     rounds(2)
     assert objects(cluster) == []
+
+
+def test_observers_store_which_nodes_list_the_images_and_nothing_is_reported_as_strange(admin, home, monkeypatch):
+    monkeypatch.setattr(feed, "IMAGES_SECONDS", 0.1)
+    capacity = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    has = [([IMAGE], 900 * 2**20)]
+    nodes = [
+        SimulatedNode(name=n, uid=n, labels={}, allocatable=capacity, images=has if n == "n1" else [])
+        for n in ("n1", "n2")
+    ]
+    west = register_simulated(make_tenant("acme"), "west", nodes=nodes)
+    reset_all()
+    policy = make(admin, west)
+    observe_until(lambda: nodes_with(west.id, [IMAGE]) == {IMAGE: frozenset({"n1"})}, lambda: None)
+    observe_until(lambda: Prepull.objects.filter(outcome="pulled").exists(), operations.keep_images)
+    reset_all()
+    observe_until(lambda: view_of(policy).images[0].there == 2, operations.keep_images)
+    assert Prepull.objects.get(node="n1").pulls == 1, "unproven, it was pulled there once"
+    assert Cluster.objects.get(id=west.id).reasons == []
 
 
 class Killed(BaseException):
