@@ -51,7 +51,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('image', models.CharField(max_length=512)),
                 ('node', models.CharField(max_length=253)),
-                ('state', models.CharField(choices=[('idle', 'Idle'), ('planned', 'Planned'), ('created', 'Created'), ('released', 'Released'), ('ending', 'Ending')], default='idle', max_length=10)),
+                ('phase', models.CharField(choices=[('idle', 'Idle'), ('planned', 'Planned'), ('created', 'Created'), ('released', 'Released'), ('ending', 'Ending')], default='idle', max_length=10)),
                 ('slot', models.PositiveSmallIntegerField(null=True)),
                 ('object_id', models.UUIDField(help_text='The name of its object comes from this id.', null=True, unique=True)),
                 ('namespace', models.CharField(blank=True, max_length=63)),
@@ -103,15 +103,15 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='prepull',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('object_id', None), ('slot', None), ('state', 'idle'), ('uid', '')), models.Q(('begun_at__isnull', False), ('object_id__isnull', False), ('slot__isnull', False), ('state__in', ['planned', 'created', 'released', 'ending'])), _connector='OR'), name='live_prepull_has_a_slot_and_an_object'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('object_id', None), ('phase', 'idle'), ('slot', None), ('uid', '')), models.Q(('begun_at__isnull', False), ('object_id__isnull', False), ('phase__in', ['planned', 'created', 'released', 'ending']), ('slot__isnull', False)), _connector='OR'), name='live_prepull_has_a_slot_and_an_object'),
         ),
         migrations.AddConstraint(
             model_name='prepull',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['created', 'released']), _negated=True), models.Q(('uid', ''), _negated=True), _connector='OR'), name='created_prepull_has_a_uid'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('phase__in', ['created', 'released']), _negated=True), models.Q(('uid', ''), _negated=True), _connector='OR'), name='created_prepull_has_a_uid'),
         ),
         migrations.AddConstraint(
             model_name='prepull',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'released'), _negated=True), ('released_at__isnull', False), _connector='OR'), name='released_prepull_has_its_time'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('phase', 'released'), _negated=True), ('released_at__isnull', False), _connector='OR'), name='released_prepull_has_its_time'),
         ),
         migrations.AddConstraint(
             model_name='prepull',

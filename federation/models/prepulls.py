@@ -64,7 +64,7 @@ class Prepull(models.Model):
     no cluster has more pulls than slots.
     """
 
-    class State(models.TextChoices):
+    class Phase(models.TextChoices):
         IDLE = "idle"
         PLANNED = "planned"
         """Its object may exist; its uid is not known."""
@@ -78,7 +78,7 @@ class Prepull(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
     image = models.CharField(max_length=LONGEST_IMAGE)
     node = models.CharField(max_length=253)
-    state = models.CharField(max_length=10, choices=State.choices, default=State.IDLE)
+    phase = models.CharField(max_length=10, choices=Phase.choices, default=Phase.IDLE)
     slot = models.PositiveSmallIntegerField(null=True)
     object_id = models.UUIDField(null=True, unique=True, help_text="The name of its object comes from this id.")
     namespace = models.CharField(max_length=63, blank=True)
@@ -103,9 +103,9 @@ class Prepull(models.Model):
                 condition=Q(slot=None) | Q(slot__gte=0, slot__lt=MOST_AT_ONCE), name="prepull_slot_exists"
             ),
             models.CheckConstraint(
-                condition=Q(state="idle", slot=None, object_id=None, uid="")
+                condition=Q(phase="idle", slot=None, object_id=None, uid="")
                 | Q(
-                    state__in=["planned", "created", "released", "ending"],
+                    phase__in=["planned", "created", "released", "ending"],
                     slot__isnull=False,
                     object_id__isnull=False,
                     begun_at__isnull=False,
@@ -113,10 +113,10 @@ class Prepull(models.Model):
                 name="live_prepull_has_a_slot_and_an_object",
             ),
             models.CheckConstraint(
-                condition=~Q(state__in=["created", "released"]) | ~Q(uid=""), name="created_prepull_has_a_uid"
+                condition=~Q(phase__in=["created", "released"]) | ~Q(uid=""), name="created_prepull_has_a_uid"
             ),
             models.CheckConstraint(
-                condition=~Q(state="released") | Q(released_at__isnull=False), name="released_prepull_has_its_time"
+                condition=~Q(phase="released") | Q(released_at__isnull=False), name="released_prepull_has_its_time"
             ),
             models.CheckConstraint(condition=Q(outcome__in=["", "pulled", "failed"]), name="prepull_outcome_is_known"),
             models.CheckConstraint(

@@ -93,7 +93,7 @@ def change_prepull_policy(actor: Actor, cluster_id: UUID, policy_id: UUID, chang
         after = managed_policy(actor, cluster_id, policy_id)
         stale = Prepull.objects.filter(policy_id=policy_id)
         _stop(stale if after.is_paused else stale.exclude(image__in=after.images))
-        stale.exclude(image__in=after.images).filter(state=Prepull.State.IDLE).delete()
+        stale.exclude(image__in=after.images).filter(phase=Prepull.Phase.IDLE).delete()
         if {"images", "pull_secret", "is_paused"} & set(columns):
             _forgive(policy_id)
         _record(actor, "prepull.update", after, before=before, after=standing_of_policy(after))
@@ -122,7 +122,7 @@ def remove_prepull_policy(actor: Actor, cluster_id: UUID, policy_id: UUID) -> No
 
 def _stop(rows: Any) -> None:
     """Their objects have to go."""
-    rows.exclude(state=Prepull.State.IDLE).update(state=Prepull.State.ENDING)
+    rows.exclude(phase=Prepull.Phase.IDLE).update(phase=Prepull.Phase.ENDING)
 
 
 def _forgive(policy_id: UUID) -> None:

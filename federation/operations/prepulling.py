@@ -50,7 +50,7 @@ from .pull_calls import Gone, Made, Pull, Seen
 logger = logging.getLogger(__name__)
 VISIT_SECONDS = 15.0
 SPARE_SECONDS = 1.0
-State = Prepull.State
+Phase = Prepull.Phase
 
 
 class Failed(NamedTuple):
@@ -81,7 +81,7 @@ def _let_go_of_removed_clusters() -> None:
 def _bury() -> None:
     """Deletes removed policies whose objects are all gone."""
     gone = PrepullPolicy.objects.filter(removed_at__isnull=False)
-    gone.exclude(id__in=Prepull.objects.exclude(state=State.IDLE).values("policy_id")).delete()
+    gone.exclude(id__in=Prepull.objects.exclude(phase=Phase.IDLE).values("policy_id")).delete()
 
 
 def _plan_all() -> None:
@@ -101,7 +101,7 @@ def _plan(policy_id: UUID) -> None:
     now = database_now()
     wanted = wanted_of(policy, now)
     known = set(wanted.nodes)
-    policy.prepulls.filter(state=State.IDLE).exclude(node__in=known).delete()
+    policy.prepulls.filter(phase=Phase.IDLE).exclude(node__in=known).delete()
     begun = decide(wanted, now)
     taken = Prepull.objects.filter(cluster_id=policy.cluster_id, slot__isnull=False).values_list("slot", flat=True)
     free = sorted(set(range(MOST_AT_ONCE)) - set(taken))
@@ -115,8 +115,8 @@ def _begin(policy: PrepullPolicy, image: str, node: str, slot: int) -> None:
         return
     row, _ = Prepull.objects.get_or_create(policy=policy, image=image, node=node, defaults={"cluster": policy.cluster})
     object_id = new_id()
-    Prepull.objects.filter(id=row.id, state=State.IDLE).update(
-        state=State.PLANNED,
+    Prepull.objects.filter(id=row.id, phase=Phase.IDLE).update(
+        phase=Phase.PLANNED,
         slot=slot,
         object_id=object_id,
         namespace=identity_of(_with(row, policy, object_id)).namespace,
@@ -197,7 +197,7 @@ class _Visit:
         """Creates the objects of planned pulls."""
         nodes: dict[UUID, Mapping[str, Any]] = {}
         calls: list[tuple[Prepull, Call]] = []
-        for row in live_prepulls(self.cluster.id, State.PLANNED):
+        for row in live_prepulls(self.cluster.id, Phase.PLANNED):
             found = nodes.setdefault(row.policy_id, {node.name: node for node in nodes_of(row.policy)})
             node = found.get(row.node)
             if node is None:
@@ -209,7 +209,7 @@ class _Visit:
 
     def release(self) -> list[tuple[Prepull, Call]]:
         """Releases the objects whose uids are stored."""
-        rows = live_prepulls(self.cluster.id, State.CREATED)
+        rows = live_prepulls(self.cluster.id, Phase.CREATED)
         values, closed = clusters.queries.opened_secrets(
             {one for row in rows for one in pull_calls.versions_of(row.secrets)}
         )
@@ -218,12 +218,12 @@ class _Visit:
 
     def read(self) -> list[tuple[Prepull, Call]]:
         """Reads how the released ones stand."""
-        pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, State.RELEASED)]
+        pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, Phase.RELEASED)]
         return [(row, lambda pull=pull: pull_calls.read(self._driver, pull)) for row, pull in pulls]  # type: ignore[misc]
 
     def remove(self) -> list[tuple[Prepull, Call]]:
         """Deletes the objects of those that have ended."""
-        pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, State.ENDING)]
+        pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, Phase.ENDING)]
         return [(row, lambda pull=pull: pull_calls.remove(self._driver, pull)) for row, pull in pulls]  # type: ignore[misc]
 
     def _pull(self, row: Prepull, tolerations: Sequence[Mapping[str, str]] = (), **secrets: Any) -> Pull:
@@ -249,25 +249,25 @@ def _since(at: datetime | None) -> Any:
 def record(row: Prepull, result: object) -> None:
     """Writes what a call returned, if the pull is still as it was when the call was made."""
     ours = Prepull.objects.filter(id=row.id, object_id=row.object_id)
-    as_it_was = ours.filter(state=row.state)
+    as_it_was = ours.filter(phase=row.phase)
     match result:
-        case Made(uid) if row.state == State.PLANNED:
-            as_it_was.update(state=State.CREATED, uid=uid)
+        case Made(uid) if row.phase == Phase.PLANNED:
+            as_it_was.update(phase=Phase.CREATED, uid=uid)
             # A policy that was removed meanwhile: now the uid of what has to be deleted is known.
-            ours.filter(state=State.ENDING, uid="").update(uid=uid)
+            ours.filter(phase=Phase.ENDING, uid="").update(uid=uid)
         case Made():
-            as_it_was.update(state=State.RELEASED, released_at=Now())
+            as_it_was.update(phase=Phase.RELEASED, released_at=Now())
         case Seen(verdict) if verdict.outcome:
             _end(row, verdict)
         case Seen(verdict):
             as_it_was.update(message=verdict.message)
         case Gone():
             as_it_was.update(
-                state=State.IDLE, slot=None, object_id=None, uid="", secrets={}, released_at=None, begun_at=None
+                phase=Phase.IDLE, slot=None, object_id=None, uid="", secrets={}, released_at=None, begun_at=None
             )
         case Failed(reason):
             as_it_was.update(message=reason[:300])
-            if row.state != State.ENDING and _since(row.begun_at) > 2 * DEADLINE:
+            if row.phase != Phase.ENDING and _since(row.begun_at) > 2 * DEADLINE:
                 _end(row, too_late(reason))
 
 
@@ -275,7 +275,7 @@ def _end(row: Prepull, verdict: Verdict) -> None:
     """The pull's outcome, and that its object has to go."""
     is_pulled = verdict.outcome == Outcome.PULLED
     said: dict[str, Any] = {
-        "state": State.ENDING,
+        "phase": Phase.ENDING,
         "outcome": verdict.outcome,
         "message": verdict.message,
         "ended_at": Now(),
@@ -285,7 +285,7 @@ def _end(row: Prepull, verdict: Verdict) -> None:
     else:
         said["failures"] = F("failures") + 1
     with transaction.atomic():
-        if not Prepull.objects.filter(id=row.id, object_id=row.object_id, state=row.state).update(**said):
+        if not Prepull.objects.filter(id=row.id, object_id=row.object_id, phase=row.phase).update(**said):
             return
         if is_pulled:
             remember_proven([(row.policy.tenant_id, normal_name(row.image))])

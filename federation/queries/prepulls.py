@@ -40,17 +40,15 @@ _IN_USE = "SELECT EXISTS (SELECT FROM federation_prepullpolicy)"
 
 def prepulls_are_in_use() -> bool:
     """Whether there are policies, or were until their pulls have ended."""
-    return _truth(_IN_USE)
+    with connection.cursor() as cursor:
+        cursor.execute(_IN_USE)
+        return bool(cursor.fetchone()[0])
 
 
 def may_prepull() -> bool:
     """Whether objects may be made on clusters: not in a standstill."""
-    return _truth(_IS_OPEN)
-
-
-def _truth(statement: str) -> bool:
     with connection.cursor() as cursor:
-        cursor.execute(statement)
+        cursor.execute(_IS_OPEN)
         return bool(cursor.fetchone()[0])
 
 
@@ -171,7 +169,7 @@ def tolerations_on(policy: PrepullPolicy, node: Node) -> tuple[Mapping[str, str]
 
 def _past(row: Prepull) -> Past:
     return Past(
-        is_live=row.state != Prepull.State.IDLE,
+        is_live=row.phase != Prepull.Phase.IDLE,
         outcome=row.outcome,
         failures=row.failures,
         pulls=row.pulls,
@@ -197,10 +195,10 @@ def identity_of(row: Prepull) -> Identity:
     )
 
 
-def live_prepulls(cluster_id: UUID, *states: str) -> list[Prepull]:
-    """The pulls of a cluster that are under way, in these states; in any without one."""
+def live_prepulls(cluster_id: UUID, *phases: str) -> list[Prepull]:
+    """The pulls of a cluster that are under way, in these phases; in any without one."""
     rows = Prepull.objects.filter(cluster_id=cluster_id, slot__isnull=False).order_by("id")
-    rows = rows.filter(state__in=states) if states else rows
+    rows = rows.filter(phase__in=phases) if phases else rows
     return list(rows.select_related("policy__tenant", "policy__cluster"))
 
 

@@ -57,7 +57,7 @@ def test_workers_at_the_same_time_make_each_object_once_within_the_slots(cluster
         operations.keep_images()
         assert Prepull.objects.exclude(slot=None).count() <= 10
     assert len(created) == len(set(created)), "no object was made twice"
-    assert set(Prepull.objects.values_list("state", "outcome")) == {("idle", "pulled")}
+    assert set(Prepull.objects.values_list("phase", "outcome")) == {("idle", "pulled")}
     assert objects(cluster) == []
 
 

@@ -6,7 +6,6 @@ that the namespace may use it, and then cannot start the container: nothing of t
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from federation.engine.intake.normal_form import spec_json
@@ -24,7 +23,6 @@ COMMAND = "/switchyard/nothing-to-run"
 CPU, MEMORY = "10m", "16Mi"
 
 
-@lru_cache(maxsize=256)
 def pull_spec(image: str) -> Mapping[str, Any]:
     """The stored spec of a pull of this image."""
     pod = {"name": PREPULL, "count": 1, "image": image, "cpu": CPU, "memory": MEMORY, "command": [COMMAND]}

@@ -116,10 +116,10 @@ def test_the_api_tells_the_progress_per_image_and_node(cluster, client):
 
 
 ATTACKS = {
-    "prepull_slot_exists": "UPDATE federation_prepull SET state='planned', slot=10, object_id=gen_random_uuid(), begun_at=now()",
-    "live_prepull_has_a_slot_and_an_object": "UPDATE federation_prepull SET state='planned'",
-    "created_prepull_has_a_uid": "UPDATE federation_prepull SET state='created', slot=1, object_id=gen_random_uuid(), begun_at=now()",
-    "released_prepull_has_its_time": "UPDATE federation_prepull SET state='released', uid='u', slot=1, object_id=gen_random_uuid(), begun_at=now()",
+    "prepull_slot_exists": "UPDATE federation_prepull SET phase='planned', slot=10, object_id=gen_random_uuid(), begun_at=now()",
+    "live_prepull_has_a_slot_and_an_object": "UPDATE federation_prepull SET phase='planned'",
+    "created_prepull_has_a_uid": "UPDATE federation_prepull SET phase='created', slot=1, object_id=gen_random_uuid(), begun_at=now()",
+    "released_prepull_has_its_time": "UPDATE federation_prepull SET phase='released', uid='u', slot=1, object_id=gen_random_uuid(), begun_at=now()",
     "prepull_outcome_is_known": "UPDATE federation_prepull SET outcome='lost'",
     "ended_prepull_has_its_time": "UPDATE federation_prepull SET outcome='failed', ended_at=NULL",
     "pulled_prepull_has_its_time": "UPDATE federation_prepull SET outcome='pulled', failures=1",
@@ -130,10 +130,10 @@ ATTACKS = {
     "prepull_images_are_few": "UPDATE federation_prepullpolicy SET images='{}'",
     "prepull_name_is_a_dns_label": "UPDATE federation_prepullpolicy SET name='../x'",
     "prepull_was_made_by_someone": "UPDATE federation_prepullpolicy SET created_by=''",
-    "image_is_pulled_once_to_a_node": "INSERT INTO federation_prepull (policy_id, cluster_id, image, node, state, namespace, secrets, uid,"
+    "image_is_pulled_once_to_a_node": "INSERT INTO federation_prepull (policy_id, cluster_id, image, node, phase, namespace, secrets, uid,"
     " outcome, message, failures, pulls) SELECT policy_id, cluster_id, image, node, 'idle', '', '{}', '', '', '', 0, 0"
     " FROM federation_prepull LIMIT 1",
-    "a_slot_has_one_prepull": "UPDATE federation_prepull SET state='planned', slot=1, object_id=gen_random_uuid(), begun_at=now()",
+    "a_slot_has_one_prepull": "UPDATE federation_prepull SET phase='planned', slot=1, object_id=gen_random_uuid(), begun_at=now()",
 }
 
 

@@ -75,7 +75,7 @@ def objects(cluster):
 
 
 def states(policy):
-    return sorted(Prepull.objects.filter(policy=policy).values_list("node", "state", "outcome"))
+    return sorted(Prepull.objects.filter(policy=policy).values_list("node", "phase", "outcome"))
 
 
 def overdue(**columns):
@@ -168,7 +168,7 @@ def test_a_registrys_error_ends_the_pull_after_a_minute_and_another_image_goes_o
     policy = make(admin, cluster, IMAGE, "registry.example/other:1")
     rounds()
     assert Prepull.objects.get(image=IMAGE).message == "ErrImagePull: not found"
-    assert Prepull.objects.get(image=IMAGE).state == "released"
+    assert Prepull.objects.get(image=IMAGE).phase == "released"
     Prepull.objects.filter(image=IMAGE).update(released_at=now() - timedelta(minutes=2))
     rounds(2)
     assert Prepull.objects.get(image=IMAGE).outcome == "failed"
@@ -224,7 +224,7 @@ def test_pulls_of_images_that_are_named_no_more_are_stopped(admin, cluster, wait
     operations.change_prepull_policy(admin, cluster.id, policy.id, PolicyChanges(images=("registry.example/b:2",)))
     rounds(3)
     assert objects(cluster) == []
-    assert set(Prepull.objects.filter(policy=policy, state="idle").values_list("image", flat=True)) >= {
+    assert set(Prepull.objects.filter(policy=policy, phase="idle").values_list("image", flat=True)) >= {
         "registry.example/b:2"
     }
 
@@ -281,7 +281,7 @@ def test_a_worker_killed_at_any_step_is_followed_by_the_next(admin, cluster, mon
     states_of = {"create": "planned", "release": "created", "read": "released", "remove": "ending"}
 
     def dies(row, result):
-        if row.state == states_of[step]:
+        if row.phase == states_of[step]:
             if when == "after":
                 record(row, result)
             raise Killed
@@ -303,7 +303,7 @@ def test_a_policy_removed_during_the_creation_leaves_nothing(admin, cluster, mon
     record = prepulling.record
 
     def removed_first(row, result):
-        if row.state == "planned":
+        if row.phase == "planned":
             operations.remove_prepull_policy(admin, cluster.id, policy.id)
         record(row, result)
 
@@ -420,7 +420,7 @@ def test_a_secret_deleted_between_creation_and_release_fails_in_words(admin, clu
 
     def deleted_first(row, result):
         record(row, result)
-        if row.state == "planned":
+        if row.phase == "planned":
             delete_secret(SYSTEM, tenant.id, "ghcr")
 
     monkeypatch.setattr(prepulling, "record", deleted_first)
