@@ -262,9 +262,9 @@ def test_observers_store_which_nodes_list_the_images_and_nothing_is_reported_as_
     reset_all()
     policy = make(admin, west)
     observe_until(lambda: nodes_with(west.id, [IMAGE]) == {IMAGE: frozenset({"n1"})}, lambda: None)
-    observe_until(lambda: Prepull.objects.filter(outcome="pulled").exists(), operations.keep_images)
+    observe_until(lambda: Prepull.objects.filter(outcome="pulled").exists(), rounds)
     reset_all()
-    observe_until(lambda: view_of(policy).images[0].there == 2, operations.keep_images)
+    observe_until(lambda: view_of(policy).images[0].there == 2, rounds)
     assert Prepull.objects.get(node="n1").pulls == 1, "unproven, it was pulled there once"
     assert Cluster.objects.get(id=west.id).reasons == []
 
