@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from clusters.drivers import JobSeen
 from federation.engine.names import LABEL_ATTEMPT, LABEL_PREPARATION, id_in
+from federation.models import Attempt
 from federation.queries.prepulls import known_pulls
 
 
@@ -11,11 +12,14 @@ def separated(listed: Sequence[JobSeen]) -> tuple[list[JobSeen], list[JobSeen]]:
     """The objects of attempts, and those that prepared nodes and belong to nothing under way.
 
     A late call made the latter, or the database forgot them. They hold no devices, and nothing of them has to run: they can go
-    whether they run or not.
+    whether they run or not. A label alone proves nothing: others on the cluster may add it to an attempt's object.
     """
-    ours = [job for job in listed if LABEL_PREPARATION in job.labels]
-    if not ours:
+    labelled = [job for job in listed if LABEL_PREPARATION in job.labels]
+    if not labelled:
         return list(listed), []
-    known = known_pulls([id_ for job in ours if (id_ := id_in(job.labels, LABEL_ATTEMPT))])
-    left = [job for job in ours if not job.is_terminating and id_in(job.labels, LABEL_ATTEMPT) not in known]
-    return [job for job in listed if LABEL_PREPARATION not in job.labels], left
+    ids = [id_ for job in labelled if (id_ := id_in(job.labels, LABEL_ATTEMPT))]
+    of_attempts = set(Attempt.objects.filter(id__any_of=ids).values_list("id", flat=True))
+    preparing = [job for job in labelled if id_in(job.labels, LABEL_ATTEMPT) not in of_attempts]
+    uids, known = {job.uid for job in preparing}, known_pulls(ids)
+    left = [job for job in preparing if not job.is_terminating and id_in(job.labels, LABEL_ATTEMPT) not in known]
+    return [job for job in listed if job.uid not in uids], left

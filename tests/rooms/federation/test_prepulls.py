@@ -8,6 +8,7 @@ from django.db import connection
 from clusters.drivers import Ambiguous, NotThere, Refused
 from clusters.drivers.simulated import Node as SimulatedNode
 from clusters.drivers.simulated import SimulatedDriver, path_of, secrets
+from clusters.drivers.simulated.store import Store
 from clusters.engine.secrets import Kind, pull_config
 from clusters.models import Cluster, ClusterImage, Node
 from clusters.operations import register_simulated
@@ -27,7 +28,7 @@ from foundation.problems import NotFound
 from tenancy.models import Tenant
 from tenancy.queries import SYSTEM
 from tests.builders import actor_for, bind, make_tenant, make_user
-from tests.live import call, observe_until, simulated_cluster
+from tests.live import call, observe_until, place, simulated_cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 IMAGE = "registry.example/train:1"
@@ -447,3 +448,19 @@ def test_a_missing_namespace_is_made_again(admin, cluster, monkeypatch):
     policy = make(admin, cluster)
     rounds(3)
     assert {outcome for _, _, outcome in states(policy)} == {"pulled"}
+
+
+def test_an_attempts_object_that_others_label_as_a_preparation_remains_what_it_is(cluster, submitter, settings):
+    job, attempt = place(submitter, seconds=100_000)
+    operations.dispatch_attempts()
+    store = Store(path_of(settings.HOME, cluster.server))
+    with store.write():
+        (found,) = store.jobs()
+        found.labels = {**found.labels, LABEL_PREPARATION: "prepull"}
+        store.put(found)
+    store.close()
+    operations.reconcile_clusters()
+    assert [seen.uid for seen in call(cluster, "list_jobs")] == [attempt.remote_objects.get().uid]
+    attempt.refresh_from_db()
+    job.refresh_from_db()
+    assert (attempt.finished_at, job.state) == (None, "dispatching")
