@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from tenancy.models import Tenant
 
-from .models import BudgetHold, BudgetPeriod, LedgerPeriod, Meter, PostingConflict
+from .models import BudgetHold, BudgetPeriod, ConversionDay, LedgerPeriod, Meter, PostingConflict
 
 PRICE_BOOK_LOCK = 0x53575950  # "SWYP"
 DAY_LOCK = 0x53574459  # "SWDY": the first of two numbers, which no kind of foundation.advisory has
@@ -118,3 +118,8 @@ def number_invoices(organisation_id: UUID) -> None:
     """Waits for every other session that issues a document of this organisation, and blocks new ones until commit."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [INVOICE_LOCK, str(organisation_id)])
+
+
+def claim_conversion_day(id_: int) -> ConversionDay | None:
+    """The day that waits for conversion, locked until commit; None if it is done, or another session has it. Never waits."""
+    return ConversionDay.objects.select_for_update(skip_locked=True, no_key=True).filter(id=id_).first()

@@ -55,6 +55,8 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "billing_sharingpolicy": GROWS,
     "billing_poolday": GROWS,
     "billing_creditpolicy": GROWS,
+    "billing_billingcurrency": GROWS,
+    "billing_exchangerate": GROWS,
     "billing_lostwork": GROWS,
     "billing_negativeidle": KEPT,
     "billing_negativenodehour": KEPT,

@@ -7,7 +7,7 @@ the corrected sum. The tenant's expense is debited (positive), the cluster's cos
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -43,12 +43,12 @@ class DayKey:
 
 @dataclass(frozen=True, slots=True)
 class ShareOf:
-    """What an entry of idle capacity or of the platform is for: a pool, or the share of who had the path then."""
+    """What an entry is for that is no tenant's day: a pool, the share of who had the path then, or whatever a conversion is of."""
 
     cluster_id: UUID | None = None
     flavor: str = ""
     tenant_path: str = ""
-    tenant_id: None = None
+    tenant_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +84,46 @@ Books: TypeAlias = Mapping[tuple[str, str], PriceBook]
 
 
 @dataclass(frozen=True, slots=True)
+class Priced:
+    """What a converted amount was before: the amount in the currency of its price, and the rate with its day and source."""
+
+    amount: Decimal
+    currency: str
+    rate: Decimal
+    rate_day: date
+    source: str
+
+    @property
+    def text(self) -> str:
+        """Its part of an entry's canonical text."""
+        return f"\t{money(units(self.amount)):f}\t{self.currency}\t{self.rate:.18f}\t{self.rate_day}\t{self.source}"
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """A debit (positive) or credit of an account such as `tenant_expense:UUID`.
 
     `quantity` says what was used for it, in thousandths of a unit times milliseconds, at a tenant's expense of usage; None
-    if it is not known. It is no part of the canonical text.
+    if it is not known. It is no part of the canonical text. `priced`: of a converted amount.
     """
 
     account: str
     currency: str
     amount: Decimal
     quantity: int | None = None
+    priced: Priced | None = None
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        """Its place in the canonical text."""
+        return self.account, self.currency, self.priced.currency if self.priced else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A posting. `reverses` is the key of the entry that it reverses; `correction` the latest one that it counts."""
+    """A posting. `reverses` is the key of the entry that it reverses, `converts` of the one whose amounts it converts;
+    `correction` is the latest one that it counts.
+    """
 
     key: str
     kind: str
@@ -110,6 +134,7 @@ class Entry:
     reverses: str = ""
     correction: int | None = None
     reason: str = ""
+    converts: str = ""
 
     @property
     def text(self) -> str:
@@ -120,9 +145,10 @@ class Entry:
             day.tenant_path if day else "", str(day.cluster_id or "") if day else "", day.flavor if day else "",
             f"{self.charge_day:%Y-%m-%d}", self.reverses, str(self.correction or ""), self.reason,
         )  # fmt: skip
-        lines = sorted(self.lines, key=lambda line: (line.account, line.currency))
+        head += (self.converts,) if self.converts else ()
         return "\t".join(head) + "".join(
-            f"\n{line.account}\t{line.currency}\t{money(units(line.amount)):f}" for line in lines
+            f"\n{line.account}\t{line.currency}\t{money(units(line.amount)):f}{line.priced.text if line.priced else ''}"
+            for line in sorted(self.lines, key=lambda line: line.order)
         )
 
     @property
@@ -201,13 +227,16 @@ def reversal_of(entry: Entry, correction: int | None = None) -> Entry:
         organisation_id=entry.organisation_id,
         charge_day=entry.charge_day,
         lines=tuple(
-            Line(line.account, line.currency, -line.amount, None if line.quantity is None else -line.quantity)
+            Line(
+                line.account, line.currency, -line.amount, None if line.quantity is None else -line.quantity,
+                line.priced and replace(line.priced, amount=-line.priced.amount),
+            )
             for line in entry.lines
         ),
         day=entry.day,
         reverses=entry.key,
         correction=correction,
-    )
+    )  # fmt: skip
 
 
 def _charge(

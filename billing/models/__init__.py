@@ -11,6 +11,9 @@ from .budgets import BudgetPeriod as BudgetPeriod
 from .credits import CreditPolicy as CreditPolicy
 from .credits import LostWork as LostWork
 from .disputes import InvoiceRemark as InvoiceRemark
+from .exchange import BillingCurrency as BillingCurrency
+from .exchange import ConversionDay as ConversionDay
+from .exchange import ExchangeRate as ExchangeRate
 from .invoices import Invoice as Invoice
 from .invoices import InvoiceBalance as InvoiceBalance
 from .invoices import InvoiceLine as InvoiceLine

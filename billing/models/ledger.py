@@ -5,12 +5,13 @@ Quantities are in `UsageSegment` and never change; money is here. An entry is ne
 
 from django.contrib.postgres.fields import DateTimeRangeField
 from django.db import models
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models import F, Q
+from django.db.models.functions import Now, Round
 
 from clusters.models import Cluster
 from tenancy.models import Tenant
 
+from .exchange import BOTH_SOURCES
 from .metering import Rate, half_open
 from .periods import REASON_LENGTH, LedgerPeriod
 
@@ -107,6 +108,8 @@ class LedgerAccount(models.Model):
         OVERHEAD = "overhead"
         PLATFORM = "platform"
         INFRASTRUCTURE = "infrastructure"
+        TENANT_CONVERTED = "tenant_converted"
+        EXCHANGE = "exchange"
 
     id = models.BigAutoField(primary_key=True)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_accounts")
@@ -120,10 +123,10 @@ class LedgerAccount(models.Model):
                 fields=["organisation", "kind", "tenant", "cluster"], nulls_distinct=False, name="one_account_of_a_kind"
             ),
             models.CheckConstraint(
-                condition=Q(kind="tenant_expense", tenant__isnull=False, cluster__isnull=True)
+                condition=Q(kind__in=["tenant_expense", "tenant_converted"], tenant__isnull=False, cluster__isnull=True)
                 | Q(kind="cluster_pool", tenant__isnull=True, cluster__isnull=False)
                 | Q(
-                    kind__in=["rounding", "adjustments", "idle", "overhead", "platform", "infrastructure"],
+                    kind__in=["rounding", "adjustments", "idle", "overhead", "platform", "infrastructure", "exchange"],
                     tenant__isnull=True,
                     cluster__isnull=True,
                 ),
@@ -149,6 +152,7 @@ class LedgerEntry(models.Model):
         IDLE = "idle"
         PLATFORM = "platform"
         CREDIT = "credit"
+        CONVERSION = "conversion"
 
     id = models.BigAutoField(primary_key=True)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_entries")
@@ -163,6 +167,13 @@ class LedgerEntry(models.Model):
     flavor = models.CharField(max_length=120, blank=True)
     charge_day = models.DateField()
     reverses = models.OneToOneField("self", null=True, on_delete=models.PROTECT, related_name="reversed_by")
+    converts = models.ForeignKey(
+        "self",
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="conversions",
+        help_text="Whose amounts it converts; of its conversions, one is not reversed.",
+    )
     correction = models.ForeignKey(
         PriceCorrection,
         null=True,
@@ -188,10 +199,16 @@ class LedgerEntry(models.Model):
                 | (Q(kind="platform", tenant__isnull=True, cluster__isnull=True) & ~Q(reason=""))
                 | (Q(kind="credit", tenant__isnull=False, cluster__isnull=False) & ~Q(reason=""))
                 | Q(kind="reversal")
+                | Q(kind="conversion")
                 | Q(kind__in=["usage", "reentry"], tenant__isnull=False, cluster__isnull=False),
                 name="entry_says_what_it_is_for",
             ),
             models.CheckConstraint(condition=Q(line_count__gte=2), name="entry_has_two_sides"),
+            models.CheckConstraint(
+                condition=Q(kind="conversion", converts__isnull=False)
+                | (~Q(kind="conversion") & Q(converts__isnull=True)),
+                name="only_a_conversion_converts",
+            ),
         ]
         indexes = [
             models.Index(fields=["tenant", "charge_day", "cluster"], name="entries_by_day"),
@@ -215,10 +232,31 @@ class LedgerLine(models.Model):
         null=True,
         help_text="What was used for it, in thousandths of a GPU (or slice, or core) times milliseconds; null: not known.",
     )
+    priced_amount = models.DecimalField(
+        max_digits=38, decimal_places=12, null=True, help_text="Of a converted amount: what it was before."
+    )
+    priced_currency = models.CharField(max_length=3, blank=True, default="", db_default="")
+    rate = models.DecimalField(max_digits=38, decimal_places=18, null=True, help_text="Of the priced currency.")
+    rate_day = models.DateField(null=True)
+    rate_source = models.CharField(max_length=BOTH_SOURCES, blank=True, default="", db_default="")
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["entry", "account", "currency"], name="one_line_per_account"),
+            models.UniqueConstraint(
+                fields=["entry", "account", "currency", "priced_currency"], name="one_line_per_account"
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    priced_amount__isnull=True, priced_currency="", rate__isnull=True, rate_day__isnull=True, rate_source=""
+                )
+                | Q(
+                    priced_amount__isnull=False, priced_currency__regex=r"^[A-Z]{3}$", rate__gt=0, rate_day__isnull=False,
+                    amount=Round(F("priced_amount") * F("rate"), 12),
+                )
+                & ~Q(priced_currency=F("currency"))
+                & ~Q(rate_source=""),
+                name="line_says_what_it_was_converted_from",
+            ),
             models.CheckConstraint(condition=~Q(amount=0), name="line_moves_money"),
             models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="line_currency_is_three_letters"),
         ]

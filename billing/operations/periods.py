@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 
 from billing import locks
 from billing.models import LedgerPeriod, PeriodReopening
+from billing.queries.exchange import unconverted
 from billing.queries.invoices import uncredited_numbers
 from billing.queries.periods import checklist, checksum_of, period_by_id
 from foundation.crash import crash_point
@@ -19,6 +20,7 @@ from foundation.turns import Turn
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
+from .conversion import convert_days
 from .failures import FirstFailure
 from .posting import post_days
 from .sharing import share_month
@@ -33,6 +35,8 @@ def keep_ledger(turn: Turn | None = None) -> None:
     failure = FirstFailure()
     with failure.kept("days were not posted"):
         post_days(turn)
+    with failure.kept("charges were not converted"):
+        convert_days(turn)
     for period_id in (
         LedgerPeriod.objects.filter(state=State.CLOSING).order_by("month", "id").values_list("id", flat=True)
     ):
@@ -68,11 +72,12 @@ def finish_closing(period_id: UUID) -> bool:
     """Whether it is closed now: one transaction writes the state and the checksum, so a kill leaves it closing."""
     try:
         with transaction.atomic():
+            locks.read_price_book()
             period = locks.lock_period(period_id)
             if period.state != State.CLOSING or not _is_ready(period):
                 return period.state == State.CLOSED
-            if not share_month(period):
-                return False  # people have to decide; the rows for them are committed
+            if not share_month(period) or unconverted(period.id, period.organisation_id, period.month):
+                return False  # people have to decide, or to give a rate; what they need to see is committed
             LedgerPeriod.objects.filter(id=period.id).update(
                 state=State.CLOSED, closed_at=Now(), checksum=checksum_of(period.id), revision=F("revision") + 1
             )

@@ -4,7 +4,6 @@ Any number of workers post side by side, any number of times: an entry has a nat
 while they are counted.
 """
 
-from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -12,14 +11,13 @@ from django.db import transaction
 from billing import locks
 from billing.engine.credits import credits_due, missing_credits
 from billing.engine.ledger import DayKey, Entry, postings
-from billing.engine.months import next_month
-from billing.models import LedgerAccount, LedgerEntry, LedgerLine, LedgerPeriod, LedgerStep, PostingConflict
-from billing.queries.charges import day_charge, days_to_post, month_of
-from foundation.ids import new_id
-from foundation.rows import insert_rows
+from billing.models import LedgerStep
+from billing.queries.charges import day_charge, days_to_post
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 
+from .conversion import convert_new
+from .entries import write
 from .failures import FirstFailure
 
 MOST_DAYS = 200
@@ -68,87 +66,13 @@ def post_day(key: DayKey) -> bool:
 
 
 def post(entry: Entry) -> bool:
-    """Posts an entry in the caller's transaction: into the period of its day, or the first open one after it.
+    """Posts an entry in the caller's transaction: into the period of its day, or the first open one after it. With it, the
+    conversion of what it charges in other currencies than its organisation is billed in.
 
     False if its key was posted before: with the same content nothing happens, with another the conflict is kept for
     people to resolve, and the first entry remains.
     """
-    known = LedgerEntry.objects.filter(key=entry.key).values_list("digest", flat=True).first()
-    if known is None and _write(entry):
-        return True
-    known = known or LedgerEntry.objects.values_list("digest", flat=True).get(key=entry.key)
-    if known != entry.digest:
-        conflict = PostingConflict(
-            id=new_id(),
-            organisation_id=entry.organisation_id,
-            key=entry.key,
-            month=month_of(entry.charge_day),
-            standing_digest=known,
-            offered_digest=entry.digest,
-            offered=entry.text,
-        )
-        PostingConflict.objects.bulk_create([conflict], ignore_conflicts=True)
-    return False
-
-
-def _write(entry: Entry) -> bool:
-    """Whether it was written; False if another transaction posted the same key meanwhile."""
-    day = entry.day
-    row = LedgerEntry(
-        organisation_id=entry.organisation_id,
-        period_id=_period_for(entry),
-        key=entry.key,
-        kind=entry.kind,
-        tenant_id=day.tenant_id if day else None,
-        tenant_path=day.tenant_path if day else "",
-        cluster_id=day.cluster_id if day else None,
-        flavor=day.flavor if day else "",
-        charge_day=entry.charge_day,
-        reverses_id=LedgerEntry.objects.values_list("id", flat=True).get(key=entry.reverses)
-        if entry.reverses
-        else None,
-        correction_id=entry.correction,
-        reason=entry.reason,
-        line_count=len(entry.lines),
-        digest=entry.digest,
-    )
-    LedgerEntry.objects.bulk_create([row], ignore_conflicts=True)
-    id_, digest = LedgerEntry.objects.values_list("id", "digest").get(key=entry.key)
-    if digest != entry.digest or LedgerLine.objects.filter(entry=id_).exists():
-        return False
-    insert_rows(
-        [
-            LedgerLine(
-                entry_id=id_,
-                account_id=_account(entry.organisation_id, line.account),
-                currency=line.currency,
-                amount=line.amount,
-                quantity=line.quantity,
-            )
-            for line in entry.lines
-        ]
-    )
-    return True
-
-
-def _period_for(entry: Entry) -> UUID:
-    month = month_of(entry.charge_day)
-    while True:
-        LedgerPeriod.objects.bulk_create(
-            [LedgerPeriod(organisation_id=entry.organisation_id, month=month)], ignore_conflicts=True
-        )
-        id_, state = locks.keep_period(entry.organisation_id, month)
-        if state != LedgerPeriod.State.CLOSED:
-            return id_
-        month = next_month(month)
-
-
-def _account(organisation_id: UUID, name: str) -> int:
-    """The account of this name, opened if need be."""
-    kind, _, owner = name.partition(":")
-    tenant: Any = owner if kind == LedgerAccount.Kind.TENANT_EXPENSE else None
-    cluster: Any = owner if kind == LedgerAccount.Kind.CLUSTER_POOL else None
-    account = LedgerAccount(organisation_id=organisation_id, kind=kind, tenant_id=tenant, cluster_id=cluster)
-    LedgerAccount.objects.bulk_create([account], ignore_conflicts=True)
-    wanted = LedgerAccount.objects.filter(organisation_id=organisation_id, kind=kind)
-    return wanted.values_list("id", flat=True).get(tenant_id=tenant, cluster_id=cluster)
+    is_new = write(entry)
+    if is_new:
+        convert_new(entry)
+    return is_new

@@ -10,11 +10,12 @@ from uuid import UUID
 from django.db import connection
 
 from billing.engine.corrected import Correction, correction_id
+from billing.engine.conversion import CONVERSION
 from billing.engine.credits import CREDIT, CreditPolicy, Loss
-from billing.engine.ledger import DayKey, Entry, Line, PriceBook, RatedSegment, ShareOf, Standing
+from billing.engine.ledger import DayKey, Entry, Line, PriceBook, Priced, RatedSegment, ShareOf, Standing
 from billing.engine.rating import Load, PriceSpan
 from billing.models import CreditPolicy as CreditPolicyRow
-from billing.models import LedgerEntry, LostWork, PriceCorrection
+from billing.models import LedgerEntry, LedgerLine, LostWork, PriceCorrection
 
 from .prices import RateKey, price_spans
 
@@ -95,10 +96,11 @@ def corrections_of(
 
 
 def _posted(key: DayKey) -> list[tuple[Entry, bool]]:
-    """The posted entries of a tenant's day, in the order of posting, and whether each is of a credit."""
+    """The posted entries of a tenant's day without conversions, in the order of posting, and whether each is of a credit."""
     rows = LedgerEntry.objects.filter(
         tenant=key.tenant_id, charge_day=key.day, cluster=key.cluster_id, flavor=key.flavor, tenant_path=key.tenant_path
     )
+    rows = rows.exclude(kind=CONVERSION).exclude(reverses__kind=CONVERSION)
     rows = rows.select_related("reverses").prefetch_related("lines__account").order_by("id")
     return [(entry_of(row, key), CREDIT in {row.kind, row.reverses.kind if row.reverses else ""}) for row in rows]
 
@@ -117,21 +119,20 @@ def losses_of(run_ids: Collection[UUID]) -> Mapping[UUID, Loss]:
 
 def entry_of(row: LedgerEntry, key: DayKey | ShareOf | None) -> Entry:
     """A posted entry as a value."""
-    lines = tuple(
-        Line(
-            ":".join(
-                str(part) for part in (each.account.kind, each.account.tenant_id, each.account.cluster_id) if part
-            ),
-            each.currency,
-            each.amount,
-            each.quantity,
-        )
-        for each in row.lines.all()
-    )
     return Entry(
-        row.key, row.kind, row.organisation_id, row.charge_day, lines, key, row.reverses.key if row.reverses else "",
-        row.correction_id, row.reason,
+        row.key, row.kind, row.organisation_id, row.charge_day, tuple(_line(each) for each in row.lines.all()), key,
+        row.reverses.key if row.reverses else "", row.correction_id, row.reason,
+        row.converts.key if row.converts else "",
     )  # fmt: skip
+
+
+def _line(row: LedgerLine) -> Line:
+    account = row.account
+    name = ":".join(str(part) for part in (account.kind, account.tenant_id, account.cluster_id) if part)
+    priced = None
+    if row.priced_amount is not None and row.rate is not None and row.rate_day is not None:
+        priced = Priced(row.priced_amount, row.priced_currency, row.rate, row.rate_day, row.rate_source)
+    return Line(name, row.currency, row.amount, row.quantity, priced)
 
 
 def _books(

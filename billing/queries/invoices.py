@@ -19,6 +19,10 @@ from tenancy.models import Tenant
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenants
 
 
+CHARGED = (LedgerAccount.Kind.TENANT_EXPENSE, LedgerAccount.Kind.TENANT_CONVERTED)
+"""The accounts of what tenants owe: in the currencies of prices, and what conversions changed of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Charged:
     """A charge with the id of its cluster; None for an adjustment."""
@@ -69,7 +73,7 @@ def visible_terms(actor: Actor) -> QuerySet[InvoiceTerms]:
 
 def currencies_of(period_id: UUID, below: str) -> list[str]:
     """The currencies in which a period charges tenants at or below a path; an empty path: all tenants."""
-    lines = LedgerLine.objects.filter(entry__period=period_id, account__kind=LedgerAccount.Kind.TENANT_EXPENSE)
+    lines = LedgerLine.objects.filter(entry__period=period_id, account__kind__in=CHARGED)
     found = lines.order_by("currency").values_list("currency", flat=True).distinct()
     return [currency for currency in found if charges_of(period_id, currency, below)]
 

@@ -8,10 +8,11 @@ from uuid import UUID
 
 from django.db.models import Sum
 
-from billing.models import LedgerAccount, LedgerLine, LedgerPeriod, PeriodReopening
+from billing.models import LedgerLine, LedgerPeriod, PeriodReopening
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, permissions_at
 
+from .invoices import CHARGED
 from .periods import Item, checklist, period_by_id, visible_periods
 
 MOST_PERIODS = 120
@@ -21,6 +22,7 @@ TITLES = {
     "fully_metered": "All its runs are metered",
     "posted": "The ledger has counted all its days",
     "priced": "All its time has a price",
+    "converted": "All its charges are in the billing currency",
     "no_conflicts": "No conflict of postings is open",
     "no_disputes": "No dispute of a document is open",
     "no_negative_idle": "No pool has negative idle that is not accepted",
@@ -90,7 +92,7 @@ def period_detail(actor: Actor, period_id: UUID) -> PeriodDetail:
 def _rows(periods: list[LedgerPeriod]) -> tuple[PeriodRow, ...]:
     amounts: dict[UUID, list[tuple[Decimal, str]]] = defaultdict(list)
     expenses = LedgerLine.objects.filter(
-        entry__period__in=periods, account__kind=LedgerAccount.Kind.TENANT_EXPENSE
+        entry__period__in=periods, account__kind__in=CHARGED
     ).values_list("entry__period_id", "currency")
     for period_id, currency, amount in expenses.annotate(amount=Sum("amount")).order_by("currency"):
         amounts[period_id].append((amount, currency))
@@ -100,7 +102,7 @@ def _rows(periods: list[LedgerPeriod]) -> tuple[PeriodRow, ...]:
             organisation=one.organisation.path,
             month=one.month,
             state=one.state,
-            amounts=tuple(amounts[one.id]),
+            amounts=tuple([each for each in amounts[one.id] if each[0]] or amounts[one.id]),
             closed_by=one.closing_by_name,
             closed_at=one.closed_at,
             checksum=one.checksum,

@@ -17,6 +17,7 @@ from tenancy.models import Tenant
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenants
 
 from .disputes import unresolved_disputes
+from .exchange import unconverted
 from .ledger_proof import money_discrepancies
 from .progress import Whose, open_runs
 from .sharing import unresolved_negative_idle
@@ -70,6 +71,7 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
     ).count()
     disputes = unresolved_disputes(period.organisation_id, period.month).count()
     negative = unresolved_negative_idle(period.organisation_id, period.month).count()
+    foreign = unconverted(period.id, period.organisation_id, period.month)
     wrong = money_discrepancies(period.organisation_id)
     return (
         _item("month_ended", ended, "The month has not ended."),
@@ -77,6 +79,7 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
         _item("fully_metered", not behind, f"Runs of the month are not fully metered on {', '.join(behind)}."),
         _item("posted", not due, f"Daily sums of tenants not posted yet: {due}."),
         _item("priced", not unpriced or accepts_unpriced, f"Days of tenants with time without a price: {unpriced}."),
+        _item("converted", not foreign, " ".join(foreign)),
         _item("no_conflicts", not conflicts, f"Conflicts of postings not resolved: {conflicts}."),
         _item("no_disputes", not disputes, f"Disputes of documents not resolved: {disputes}."),
         _item("no_negative_idle", not negative, f"Days of pools with negative idle that is not accepted: {negative}."),

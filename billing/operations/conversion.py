@@ -1,0 +1,93 @@
+"""Converts what the ledger charges into the currency that an organisation is billed in, and again when a rate is corrected.
+
+The caller holds the price book, which rates of exchange wait for.
+"""
+
+from uuid import UUID
+
+from django.db import transaction
+
+from billing import locks
+from billing.engine.conversion import EXPENSE, conversion_of, foreign_currencies
+from billing.engine.ledger import Entry, reversal_of
+from billing.models import ConversionDay, LedgerEntry
+from billing.queries.exchange import Convertible, billing_currency_of, charges_of_day, convertible, exchange_rate
+from foundation.transactions import retried
+from foundation.turns import Turn, endless_turn
+
+from .entries import period_for, write
+from .failures import FirstFailure
+
+
+def convert_new(entry: Entry) -> None:
+    """Converts an entry that was just posted. Without a rate it remains as it is, and its day waits for one."""
+    if not any(line.account.startswith(EXPENSE) for line in entry.lines):
+        return
+    month = period_for(entry.organisation_id, entry.charge_day)[1]
+    currency = billing_currency_of(entry.organisation_id, month)
+    if not currency or not foreign_currencies(entry, currency):
+        return
+    row = LedgerEntry.objects.select_related("period", "reverses").prefetch_related("lines__account").get(key=entry.key)
+    if not _convert(convertible(row)):
+        day = ConversionDay(organisation_id=entry.organisation_id, day=entry.charge_day)
+        ConversionDay.objects.bulk_create([day], ignore_conflicts=True)
+
+
+def convert_days(turn: Turn | None = None) -> int:
+    """Converts the days that wait for it; the number of those that are done. Another worker may have a day, and a day without
+    a rate remains. A day that fails keeps no other from being converted; its error is raised at the end.
+    """
+    turn = turn or endless_turn()
+    done, failure = 0, FirstFailure()
+    for id_, organisation_id in ConversionDay.objects.order_by("day", "id").values_list("id", "organisation_id"):
+        if turn.is_over:
+            turn.has_more = True
+            break
+        turn.beat()
+        with failure.kept(f"the charges of {organisation_id} in the row {id_} were not converted"):
+            done += convert_day(id_)
+    failure.raise_it()
+    return done
+
+
+@retried
+def convert_day(id_: int) -> bool:
+    """Whether all charges of a waiting day are converted now, at the rates that count. False if another worker has it."""
+    with transaction.atomic():
+        locks.read_price_book()
+        row = locks.claim_conversion_day(id_)
+        if row is None:
+            return False
+        converted = [_convert(convertible(one)) for one in charges_of_day(row.organisation_id, row.day)]
+        if all(converted):
+            row.delete()
+        return all(converted)
+
+
+def _convert(of: Convertible) -> bool:
+    """Whether nothing is left to do. What a closed month did not convert, or converted into another currency, remains."""
+    if of.is_closed and of.standing is None:
+        return True
+    organisation_id = of.row.organisation_id
+    month = period_for(organisation_id, of.row.charge_day)[1]
+    currency = billing_currency_of(organisation_id, month)
+    before = of.standing_month and billing_currency_of(organisation_id, of.standing_month)
+    if not currency or (of.is_standing_closed and before != currency):
+        return True
+    rates = {}
+    for foreign in sorted(foreign_currencies(of.entry, currency)):
+        rate = exchange_rate(organisation_id, foreign, currency, of.row.charge_day)
+        if rate is None:
+            return False
+        rates[foreign] = rate
+    if rates:
+        _post(of, conversion_of(of.entry, currency, rates, of.count + 1))
+    return True
+
+
+def _post(of: Convertible, wanted: Entry) -> None:
+    if of.standing is not None:
+        if sorted(of.standing.lines, key=lambda line: line.order) == sorted(wanted.lines, key=lambda line: line.order):
+            return
+        write(reversal_of(of.standing))
+    write(wanted)
