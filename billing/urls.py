@@ -15,6 +15,7 @@ from .api.disputes import (
     RemarkView,
 )
 from .api.egress import EgressPricesView, EgressPriceView
+from .api.exchange import BillingCurrenciesView, ExchangeRatesImportView, ExchangeRatesView
 from .api.exports import FocusSchemaView, FocusView, UsageFileView
 from .api.forecasts import BudgetForecastView, ForecastView
 from .api.invoices import CreditNotesView, InvoicePdfView, InvoicesView, InvoiceTermsView, InvoiceView
@@ -39,6 +40,7 @@ from .web import (
     anomalies,
     budgets,
     conflicts,
+    currencies,
     disputes,
     egress,
     files,
@@ -71,6 +73,9 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("lost-work", LostWorkView.as_view(), name="api-lost-work"),
     path("egress-prices", EgressPricesView.as_view(), name="api-egress-prices"),
     path("egress-prices/<uuid:price_id>", EgressPriceView.as_view(), name="api-egress-price"),
+    path("billing-currencies", BillingCurrenciesView.as_view(), name="api-billing-currencies"),
+    path("exchange-rates", ExchangeRatesView.as_view(), name="api-exchange-rates"),
+    path("exchange-rates/import", ExchangeRatesImportView.as_view(), name="api-exchange-rates-import"),
     path("exports/focus", FocusView.as_view(), name="api-exports-focus"),
     path("exports/focus/schema", FocusSchemaView.as_view(), name="api-exports-focus-schema"),
     path("forecast", ForecastView.as_view(), name="api-forecast"),
@@ -124,6 +129,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets/<uuid:budget_id>/", budgets.budget, name="budget"),
     path("budgets/<uuid:budget_id>/remove/", budgets.remove, name="budget-remove"),
     path("budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve/", budgets.approve, name="budget-approve"),
+    path("currencies/", currencies.currencies, name="currencies"),
     path("lost-work/", lost_work.lost_work, name="lost-work"),
     path("forecast/", forecasts.forecast, name="forecast"),
     path("idle/", idle.idle, name="idle"),

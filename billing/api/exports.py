@@ -27,6 +27,10 @@ from .spreadsheet import CSVRenderer
 VERSION = OpenApiParameter("version", str, description="Of the specification.", enum=list(focus.VERSIONS))
 DATASET = OpenApiParameter("dataset", str, description="Of the specification.", enum=list(focus_datasets.DATASETS))
 
+CURRENCIES = OpenApiParameter(
+    "currencies", str, description="`two`: of files with prices in another currency than the documents.", enum=["one", "two"]
+)
+
 
 class FocusView(ApiView):
     """`/exports/focus`."""
@@ -121,14 +125,19 @@ class FocusSchemaShape(serializers.Serializer[Any]):
 class FocusSchemaView(ApiView):
     """`/exports/focus/schema`."""
 
-    filters = ("version", "dataset")
+    filters = ("version", "dataset", "currencies")
 
-    @extend_schema(operation_id="exports_focus_schema", parameters=[VERSION, DATASET], responses=FocusSchemaShape)
+    @extend_schema(
+        operation_id="exports_focus_schema", parameters=[VERSION, DATASET, CURRENCIES], responses=FocusSchemaShape
+    )
     def get(self, request: Request) -> Response:
         """Returns the columns of a dataset of the FOCUS export and their types, as the specification's schema metadata."""
         version = _version(self.query.get("version", focus.VERSIONS[0]))
         dataset = _dataset(self.query.get("dataset", focus_datasets.DATASETS[0]), version)
-        return Response(focus_datasets.schema(dataset, version))
+        in_two = self.query.get("currencies", "one")
+        if in_two not in {"one", "two"}:
+            raise Invalid.field("currencies", "unknown_value", "one of one, two")
+        return Response(focus_datasets.schema(dataset, version, in_two=in_two == "two"))
 
 
 def _version(text: str) -> focus.Version:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from itertools import chain, islice
 
-from billing.engine import focus, focus_datasets
+from billing.engine import focus, focus_datasets, focus_exchange
 from billing.engine.focus_datasets import Dataset
 from billing.queries.focus_ledger import accounts_in, billed_in, documents_in, periods_in
 from tenancy.queries import Actor
@@ -14,21 +14,30 @@ from tenancy.queries import Actor
 from .spreadsheet import inert
 
 ROWS_AT_ONCE = 500
-WRITTEN_AS_THEY_ARE = focus.DECIMALS | {"InvoiceDetailGrain"}
+WRITTEN_AS_THEY_ARE = focus.DECIMALS | focus_exchange.DECIMALS | {"InvoiceDetailGrain"}
 
 
 def pieces(actor: Actor, dataset: Dataset, version: focus.Version, tenant_path: str, month: date) -> Iterator[bytes]:
     """The file of a month. Raises NotFound for the tenant, and what its first rows raise, before the first piece is taken."""
     accounts = accounts_in(actor, tenant_path, month)
+    in_two = any(account.pricing_differs for account in accounts)
     rows: Iterator[Mapping[str, str]] = iter(())
     if dataset == "cost-and-usage":
         charges = billed_in(accounts, tenant_path, month)
-        rows = (row for charge in charges for row in focus.rows(charge, version))
+        rows = (row for charge in charges for row in focus.rows(charge, version, in_two=in_two))
     elif dataset == "billing-period":
         rows = (focus_datasets.period_row(period) for period in periods_in(accounts, month))
     elif dataset == "invoice-detail":
         rows = (row for one in documents_in(accounts, month) for row in focus_datasets.detail_rows(one))
-    return as_csv(chain(list(islice(rows, 1)), rows), focus_datasets.columns(dataset, version))
+    return as_csv(chain(list(islice(rows, 1)), rows), focus_datasets.columns(dataset, version, in_two=in_two))
+
+
+def schema_of(
+    actor: Actor, dataset: Dataset, version: focus.Version, tenant_path: str, month: date
+) -> dict[str, object]:
+    """The metadata of that file. Raises NotFound for the tenant."""
+    accounts = accounts_in(actor, tenant_path, month)
+    return focus_datasets.schema(dataset, version, in_two=any(account.pricing_differs for account in accounts))
 
 
 def kind_of(dataset: Dataset, version: focus.Version) -> str:

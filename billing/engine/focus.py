@@ -14,6 +14,8 @@ from fractions import Fraction
 from typing import Final, Literal
 from uuid import UUID
 
+from . import focus_exchange
+from .focus_exchange import Exchanged
 from .months import midnight, next_month
 
 Version = Literal["1.2", "1.4"]
@@ -91,6 +93,7 @@ class Posted:
     flavor: str = ""
     entry_id: int | None = None
     invoice: OnInvoice | None = None
+    exchanged: Exchanged | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ class Charge:
     issuer: str = ""
     invoice: OnInvoice | None = None
     is_credit: bool = False
+    exchanged: Exchanged | None = None
 
     @property
     def core_hours(self) -> Fraction:
@@ -151,23 +155,35 @@ class Charge:
         return Fraction(self.memory_mib_milliseconds, MILLISECONDS_AN_HOUR * 1024)
 
 
-def columns(version: Version) -> tuple[str, ...]:
-    """The columns of a file, in its order: those of the specification, then ours, each alphabetically."""
-    return (*sorted(SHARED_COLUMNS + COLUMNS_OF_VERSION[version]), *OWN_COLUMNS)
+def columns(version: Version, *, in_two: bool = False) -> tuple[str, ...]:
+    """The columns of a file, in its order: those of the specification, then ours, each alphabetically. `in_two`: also those of
+    rows that are billed in another currency than their prices have.
+    """
+    more, own = (focus_exchange.COLUMNS, focus_exchange.OWN_COLUMNS) if in_two else ((), ())
+    return (*sorted(SHARED_COLUMNS + COLUMNS_OF_VERSION[version] + more), *sorted(OWN_COLUMNS + own))
 
 
-def schema(version: Version) -> dict[str, object]:
+def schema(version: Version, *, in_two: bool = False) -> dict[str, object]:
     """The specification's metadata of a file: its columns with their types."""
     return {
         "FocusVersion": version,
         "SchemaId": f"switchyard-cost-and-usage-{version}-1",
         "DataGenerator": "Switchyard",
-        "ColumnDefinition": [definition(name) for name in columns(version)],
+        "ColumnDefinition": [definition(name) for name in columns(version, in_two=in_two)],
     }
 
 
-def rows(charge: Charge | Posted, version: Version) -> Iterator[dict[str, str]]:
-    """The rows of a charge, as text by column; an absent column is null."""
+def rows(charge: Charge | Posted, version: Version, *, in_two: bool = False) -> Iterator[dict[str, str]]:
+    """The rows of a charge, as text by column; an absent column is null. `in_two` as for `columns`."""
+    found = _priced_rows(charge, version)
+    if charge.exchanged is not None:
+        yield from focus_exchange.in_both(found, charge.currency, charge.exchanged)
+    else:
+        yield from map(focus_exchange.in_one, found) if in_two else found
+
+
+def _priced_rows(charge: Charge | Posted, version: Version) -> Iterator[dict[str, str]]:
+    """The rows in the currency of the price."""
     if isinstance(charge, Posted):
         yield _posted(charge, version)
         return
@@ -350,8 +366,9 @@ def _whole_charge(charge: Charge) -> dict[str, str]:
 
 def definition(name: str) -> dict[str, object]:
     """A column with its type."""
-    if name in DECIMALS:
-        return {"ColumnName": name, "DataType": "Decimal", "NumericPrecision": 38, "NumberScale": PLACES}
+    if name in DECIMALS or name in focus_exchange.DECIMALS:
+        places = 18 if name == "x_ExchangeRate" else PLACES
+        return {"ColumnName": name, "DataType": "Decimal", "NumericPrecision": 38, "NumberScale": places}
     return {"ColumnName": name, "DataType": "DateTime" if name in INSTANTS else "String"}
 
 

@@ -130,15 +130,15 @@ def datasets_of(version: Version) -> tuple[Dataset, ...]:
     return DATASETS[:1] if version == "1.2" else DATASETS
 
 
-def columns(dataset: Dataset, version: Version) -> tuple[str, ...]:
-    """The columns of a dataset's file, in its order."""
-    return focus.columns(version) if dataset == "cost-and-usage" else COLUMNS[dataset]
+def columns(dataset: Dataset, version: Version, *, in_two: bool = False) -> tuple[str, ...]:
+    """The columns of a dataset's file, in its order. `in_two`: rows are billed in another currency than their prices have."""
+    return focus.columns(version, in_two=in_two) if dataset == "cost-and-usage" else COLUMNS[dataset]
 
 
-def schema(dataset: Dataset, version: Version) -> dict[str, object]:
+def schema(dataset: Dataset, version: Version, *, in_two: bool = False) -> dict[str, object]:
     """The specification's metadata of a file: its columns with their types."""
     if dataset == "cost-and-usage":
-        return focus.schema(version)
+        return focus.schema(version, in_two=in_two)
     return {
         "FocusVersion": version,
         "SchemaId": f"switchyard-{dataset}-{version}-1",

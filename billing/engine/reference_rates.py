@@ -14,6 +14,8 @@ from decimal import Decimal
 BASE = "EUR"
 DAYS_VALID = 7
 """A reference rate counts from its day until the next one is published, at most so long: weekends and holidays are shorter."""
+MOST_CHARACTERS = 2_000_000
+"""Of a file that people send: all days since 1999 have fewer."""
 RATE = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 CODE = re.compile(r"[A-Z]{3}")
 NOTHING = frozenset({"", "N/A"})

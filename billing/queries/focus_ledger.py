@@ -17,6 +17,7 @@ from django.db.models import Q
 
 from billing.engine.credits import INFRASTRUCTURE_CREDIT
 from billing.engine.focus import Charge, OnInvoice, Posted
+from billing.engine.focus_exchange import Exchanged
 from billing.engine.focus_datasets import Document, DocumentLine, Period, document_rows
 from billing.engine.months import midnight, next_month
 from billing.engine.shared_entries import IDLE_SHARE, PLATFORM_SHARE
@@ -26,13 +27,12 @@ from tenancy.models import Tenant
 from tenancy.queries import Actor
 
 from .focus import Recorded, corrections_in
+from .focus_exchange import Exchange, UsedKey, pricing_differs
 from .invoices import content_of, terms_of
 from .paths import Scope, tenants_under
 
 PlaceKey: TypeAlias = tuple[str, UUID | None, str, date]
 """Of a document's line: tenant's path, cluster, flavor, month of use."""
-UsedKey: TypeAlias = tuple[UUID, str, UUID | None, str, str]
-"""Of a day's usage: tenant, its path, cluster, flavor, currency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ class Account:
     is_whole: bool
     period: LedgerPeriod | None
     issuer: str
+    pricing_differs: bool = False
+    """Whether it is billed in another currency than one of its prices has."""
 
     @property
     def closed_at(self) -> datetime | None:
@@ -64,7 +66,7 @@ def accounts_in(actor: Actor, tenant_path: str, month: date) -> list[Account]:
     return [
         Account(
             root, of_root[root.path], root.id in tenants and tenant_path in {"", root.path}, periods.get(root.id),
-            terms_of(root).issuer or root.path,
+            terms_of(root).issuer or root.path, pricing_differs(root, month),
         )
         for root in roots
     ]  # fmt: skip
@@ -78,12 +80,13 @@ def billed_in(accounts: Sequence[Account], tenant_path: str, month: date) -> Ite
             path = "" if account.is_whole and account.closed_at else tenant_path
             scope = Scope(path, account.tenants)
             lines = _Lines(account, issued)
+            exchange = Exchange(account.organisation, month, account.period if account.closed_at else None)
             if account.period and account.closed_at:
-                yield from _closed(account.period, scope, lines, account)
+                yield from _closed(account.period, scope, lines, account, exchange)
             else:
-                yield from _open(account, scope, month)
+                yield from _open(account, scope, month, exchange)
             if account.period:
-                yield from _entries(account, account.period, scope, lines)
+                yield from _entries(account, account.period, scope, lines, exchange)
             for one in issued:
                 yield from document_rows(one.document)
 
@@ -133,40 +136,60 @@ class _Lines:
         return one.document.issuer, one.places.get(key) or OnInvoice(one.document.number)
 
 
-def _open(account: Account, scope: Scope, month: date) -> Iterator[Charge]:
+def _open(account: Account, scope: Scope, month: date, exchange: Exchange) -> Iterator[Charge]:
     recorded = Recorded(scope)
     for day in _days(month):
         for charge in recorded.on(day):
-            yield replace(charge, issuer=account.issuer)
+            yield exchange.of(replace(charge, issuer=account.issuer))
     for charge in corrections_in(scope, midnight(month), midnight(next_month(month))):
-        yield replace(charge, issuer=account.issuer)
+        yield exchange.of(replace(charge, issuer=account.issuer))
 
 
-def _closed(period: LedgerPeriod, scope: Scope, lines: _Lines, account: Account) -> Iterator[Charge | Posted]:
+def _closed(
+    period: LedgerPeriod, scope: Scope, lines: _Lines, account: Account, exchange: Exchange
+) -> Iterator[Charge | Posted]:
     assert period.closed_at is not None
     recorded = Recorded(scope, (period.closed_at, midnight(period.month), midnight(next_month(period.month))))
     for day in _days(period.month):
         left = _used(period, scope, day)
-        for charge in recorded.on(day):
+        unlike = exchange.posted_usage({**_of(period, scope), "day": day})
+        for recorded_charge in recorded.on(day):
+            charge = exchange.of(recorded_charge)
             key = (charge.tenant, charge.cluster_id, charge.flavor, period.month)
-            issuer, invoice = lines.at(key, charge.currency)
+            issuer, invoice = lines.at(key, charge.exchanged.currency if charge.exchanged else charge.currency)
+            used = charge.tenant_id, charge.tenant, charge.cluster_id, charge.flavor, charge.currency
             if charge.price_id is not None:
-                left[charge.tenant_id, charge.tenant, charge.cluster_id, charge.flavor, charge.currency] -= charge.cost
+                left[used] -= charge.cost
+            if charge.exchanged:
+                unlike[used] -= charge.exchanged.amount
             yield replace(charge, issuer=issuer, invoice=invoice if charge.price_id else None)
-        yield from _differences(account, period, day, left, lines)
+        yield from _differences(account, period, day, _Left(left, unlike, exchange.currency), lines)
 
 
-def _differences(
-    account: Account, period: LedgerPeriod, day: date, left: Mapping[UsedKey, Decimal], lines: _Lines
-) -> Iterator[Posted]:
-    """What the ledger counted and the jobs' rows do not say, or the other way round: recorded while the month was closing."""
-    for (tenant_id, path, cluster_id, flavor, currency), amount in sorted(left.items(), key=str):
-        if amount:
-            issuer, invoice = lines.at((path, cluster_id, flavor, period.month), currency)
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What the ledger has of a day and the jobs' rows do not: in the currency of the prices, and converted."""
+
+    amounts: Mapping[UsedKey, Decimal]
+    exchanged: Mapping[UsedKey, Decimal]
+    currency: str
+
+
+def _differences(account: Account, period: LedgerPeriod, day: date, left: _Left, lines: _Lines) -> Iterator[Posted]:
+    """What the ledger counted and the jobs' rows do not say, or the other way round: recorded while the month was closing. Of
+    converted amounts also what is left of rounding.
+    """
+    for key in sorted({*left.amounts, *left.exchanged}, key=str):
+        tenant_id, path, cluster_id, flavor, currency = key
+        amount, other = left.amounts.get(key, Decimal(0)), left.exchanged.get(key)
+        if amount or other:
+            exchanged = None if other is None else Exchanged(left.currency, other)
+            issuer, invoice = lines.at((path, cluster_id, flavor, period.month), left.currency if exchanged else currency)
+            what = f"Usage of {flavor} recorded while the month was closing" if amount else f"Rounding of {flavor}"
             yield Posted(
                 period.month, day, day + timedelta(days=1), account.organisation.id, account.organisation.path, issuer, currency,
-                amount, f"Usage of {flavor} recorded while the month was closing", is_correction=True, tenant_id=tenant_id,
-                tenant=path, flavor=flavor, invoice=invoice,
+                amount, what, is_correction=True, tenant_id=tenant_id, tenant=path, flavor=flavor, invoice=invoice,
+                exchanged=exchanged,
             )  # fmt: skip
 
 
@@ -179,18 +202,23 @@ def _used(period: LedgerPeriod, scope: Scope, day: date) -> dict[UsedKey, Decima
     return found
 
 
-def _entries(account: Account, period: LedgerPeriod, scope: Scope, lines: _Lines) -> Iterator[Posted]:
-    """The entries of the period that are not the usage of its own days."""
+def _entries(
+    account: Account, period: LedgerPeriod, scope: Scope, lines: _Lines, exchange: Exchange
+) -> Iterator[Posted]:
+    """The entries of the period that are not the usage of its own days, then the corrections of rates of exchange."""
     with connection.cursor() as cursor:
         cursor.execute(ENTRIES, {**_of(period, scope), "is_closed": bool(account.closed_at)})
         rows = cursor.fetchall()
     named = Cluster.everything.filter(id__in={row[5] for row in rows if row[5]}).select_related("owner")
     clusters = {cluster.id: cluster for cluster in named}
-    organisation = account.organisation
+    organisation, converted = account.organisation, exchange.of_entries(period.id)
     for id_, kind, day, path, tenant_id, cluster_id, flavor, currency, amount, reason, is_credit in rows:
         month = day.replace(day=1)
         place = INFRASTRUCTURE_CREDIT if is_credit else flavor
-        issuer, invoice = lines.at((path, cluster_id, place, month), currency)
+        exchanged = converted.get((id_, tenant_id, currency))
+        if exchanged is None and account.closed_at and exchange.currency not in {"", currency}:
+            exchanged = Exchanged(exchange.currency, Decimal(0))  # too little to be money in the other currency
+        issuer, invoice = lines.at((path, cluster_id, place, month), exchanged.currency if exchanged else currency)
         cluster = clusters.get(cluster_id)
         is_share = flavor in {IDLE_SHARE, PLATFORM_SHARE}
         yield Posted(
@@ -198,7 +226,14 @@ def _entries(account: Account, period: LedgerPeriod, scope: Scope, lines: _Lines
             organisation.path, issuer, currency, amount, _description(kind, flavor, cluster.name if cluster else "", reason),
             "Credit" if is_credit else "Usage" if flavor else "Adjustment", month != period.month or kind in {"reversal", "reentry"}, tenant_id, path,
             cluster.name if cluster else "", cluster.region if cluster else "", cluster.provider if cluster else "",
-            cluster.owner.path.partition("/")[0] if cluster else "", flavor, id_, invoice,
+            cluster.owner.path.partition("/")[0] if cluster else "", flavor, id_, invoice, exchanged,
+        )  # fmt: skip
+    for one in exchange.corrections(_of(period, scope)):
+        issuer, invoice = lines.at((one.tenant, one.cluster_id, one.sku, one.day.replace(day=1)), exchange.currency)
+        yield Posted(
+            period.month, one.day, one.day + timedelta(days=1), organisation.id, organisation.path, issuer, one.currency, Decimal(0),
+            f"Corrected exchange rate of {one.flavor or 'an adjustment'}", is_correction=True, tenant_id=one.tenant_id,
+            tenant=one.tenant, flavor=one.flavor, invoice=invoice, exchanged=Exchanged(exchange.currency, one.amount),
         )  # fmt: skip
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from billing.api.focus_files import file_name, kind_of, pieces
+from billing.api.focus_files import file_name, kind_of, pieces, schema_of
 from billing.api.period import period_of
 from billing.engine.focus import VERSIONS
-from billing.engine.focus_datasets import datasets_of, schema
+from billing.engine.focus_datasets import datasets_of
 from billing.operations.exports import note_export
 from foundation.clock import database_now
 from foundation.commands import GatewayCommand
@@ -43,7 +43,7 @@ class Command(GatewayCommand):
                 found = _digested(pieces(SYSTEM, dataset, focus, tenant, start.date()), digest)
                 note_export(SYSTEM, kind_of(dataset, focus), tenant, start, until)
                 write_pieces(into / name, found)
-                columns = json.dumps(schema(dataset, focus), indent=1)
+                columns = json.dumps(schema_of(SYSTEM, dataset, focus, tenant, start.date()), indent=1)
                 write_whole(into / f"{name}.schema.json", f"{columns}\n".encode())
                 sums.append(f"{digest.hexdigest()}  {name}\n")
                 self.stdout.write(name)
