@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import asdict
-from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -26,7 +25,7 @@ from foundation.schema import page_shape
 from foundation.shapes import Instant, StrictShape, Text
 from tenancy.api.views import ApiView
 
-from .period import month_from
+from .period import day_from, month_from
 
 ORDERS = {"created": "id", "-created": "-id"}
 RATE = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
@@ -174,14 +173,6 @@ class ExchangeRatesImportView(ApiView):
             self.actor, fields["organisation"], fields["rates"], fields["source"], since=since, corrects=fields["corrects"]
         )
         return Response(asdict(found))
-
-
-def day_from(field: str, text: str) -> date:
-    """A day in a request. Invalid `bad_format` for the field."""
-    try:
-        return date.fromisoformat(text.strip())
-    except ValueError:
-        raise Invalid.field(field, "bad_format", "a day such as 2026-12-01") from None
 
 
 def show_billing_currency(row: BillingCurrency) -> dict[str, Any]:

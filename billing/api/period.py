@@ -34,6 +34,14 @@ def month_from(field: str, text: str) -> date:
         raise Invalid.field(field, "not_a_month", "write a month as YYYY-MM") from refused
 
 
+def day_from(field: str, text: str) -> date:
+    """A day in a request body. Invalid `not_a_day` for the field."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError as refused:
+        raise Invalid.field(field, "not_a_day", "write a day as YYYY-MM-DD") from refused
+
+
 def _month(text: str) -> tuple[datetime, datetime]:
     match = MONTH.fullmatch(text)
     if match is None or not 1970 <= int(match.group(1)) < 9999:  # noqa: PLR2004 - years that a calendar has

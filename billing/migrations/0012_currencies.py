@@ -128,7 +128,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='ledgerline',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('priced_amount__isnull', True), ('priced_currency', ''), ('rate__isnull', True), ('rate_day__isnull', True), ('rate_source', '')), models.Q(('amount', django.db.models.functions.math.Round(django.db.models.expressions.CombinedExpression(models.F('priced_amount'), '*', models.F('rate')), 12)), ('priced_amount__isnull', False), ('priced_currency__regex', '^[A-Z]{3}$'), ('rate__gt', 0), ('rate_day__isnull', False), models.Q(('priced_currency', models.F('currency')), _negated=True), models.Q(('rate_source', ''), _negated=True)), _connector='OR'), name='line_says_what_it_was_converted_from'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('priced_amount__isnull', True), ('priced_currency', ''), ('rate__isnull', True), ('rate_day__isnull', True), ('rate_source', '')), models.Q(('amount', django.db.models.functions.math.Round(django.db.models.expressions.CombinedExpression(models.F('priced_amount'), '*', models.F('rate')), 12)), ('priced_amount__isnull', False), ('priced_currency__regex', '^[A-Z]{3}$'), ('rate__gt', 0), ('rate__isnull', False), ('rate_day__isnull', False), models.Q(('priced_currency', models.F('currency')), _negated=True), models.Q(('rate_source', ''), _negated=True)), _connector='OR'), name='line_says_what_it_was_converted_from'),
         ),
         migrations.AddField(
             model_name='billingcurrency',
@@ -175,7 +175,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='exchangerate',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('base', 'EUR'), ('kind', 'reference'), ('valid_until__isnull', True)), models.Q(('kind', 'override'), ('organisation__isnull', False), ('valid_until__gt', models.F('valid_from')), models.Q(('reason', ''), _negated=True)), _connector='OR'), name='exchange_rate_counts_for_its_days'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('base', 'EUR'), ('kind', 'reference'), ('valid_until__isnull', True)), models.Q(('kind', 'override'), ('organisation__isnull', False), ('valid_until__gt', models.F('valid_from')), ('valid_until__isnull', False), models.Q(('reason', ''), _negated=True)), _connector='OR'), name='exchange_rate_counts_for_its_days'),
         ),
         migrations.RunSQL(SQL, migrations.RunSQL.noop),
     ]

@@ -73,7 +73,8 @@ class ExchangeRate(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(kind="reference", base="EUR", valid_until__isnull=True)
-                | Q(kind="override", organisation__isnull=False, valid_until__gt=F("valid_from")) & ~Q(reason=""),
+                | Q(kind="override", organisation__isnull=False, valid_until__isnull=False, valid_until__gt=F("valid_from"))
+                & ~Q(reason=""),
                 name="exchange_rate_counts_for_its_days",
             ),
         ]

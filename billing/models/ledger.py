@@ -250,7 +250,8 @@ class LedgerLine(models.Model):
                     priced_amount__isnull=True, priced_currency="", rate__isnull=True, rate_day__isnull=True, rate_source=""
                 )
                 | Q(
-                    priced_amount__isnull=False, priced_currency__regex=r"^[A-Z]{3}$", rate__gt=0, rate_day__isnull=False,
+                    priced_amount__isnull=False, priced_currency__regex=r"^[A-Z]{3}$", rate__isnull=False, rate__gt=0,
+                    rate_day__isnull=False,
                     amount=Round(F("priced_amount") * F("rate"), 12),
                 )
                 & ~Q(priced_currency=F("currency"))

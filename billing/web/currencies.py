@@ -8,7 +8,6 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 
-from billing.api.exchange import day_from
 from billing.engine.reference_rates import MOST_CHARACTERS
 from billing.models import BillingCurrency, ExchangeRate
 from billing.operations.exchange import (
@@ -24,7 +23,7 @@ from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
 from tenancy.web import page
 
-from .typing_in import decimal_of, month_of
+from .typing_in import day_of, decimal_of, month_of
 
 MOST_RATES = 60
 OF_CURRENCY = {"organisation": "organisation", "effective_from": "effective_from", "currency": "currency"}
@@ -50,9 +49,10 @@ def currencies(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The currencies and rates of an organisation; users who may close its months set them here."""
     if request.method != "POST":
         return _page(request, actor, request.GET.get("organisation", ""))
-    values = typed(request)
-    path, what = values.get("organisation", ""), values.get("what", "")
-    act, controls = ACTIONS.get(what, ACTIONS["currency"])
+    values = {"organisation": "", **typed(request)}
+    path, what = values["organisation"], values.get("what", "")
+    what = what if what in ACTIONS else "currency"
+    act, controls = ACTIONS[what]
     try:
         told = act(actor, values)
     except Problem as problem:
@@ -81,7 +81,7 @@ def _set_rate(actor: Actor, values: dict[str, str]) -> str:
     if not reason:
         raise Invalid.field("reason", "required", "say why")
     base, quote = (values.get(name, "").strip().upper() for name in ("base", "quote"))
-    days = [day_from(name, values.get(name, "")) for name in ("valid_from", "valid_until")]
+    days = [day_of(name, values.get(name, "")) for name in ("valid_from", "valid_until")]
     row = set_exchange_rate(actor, NewRate(values["organisation"], base, quote, rate, *days, reason[:500]))
     return f"One {row.base} is worth {row.rate.normalize():f} {row.quote}. The ledger follows."
 

@@ -40,3 +40,11 @@ def month_of(text: str) -> date:
         return datetime.strptime(text.strip(), "%Y-%m").replace(tzinfo=UTC).date()
     except ValueError:
         raise Invalid.field("month", "not_a_month", "write a month such as 2026-12") from None
+
+
+def day_of(field: str, text: str) -> date:
+    """The day that the user chose. Raises Invalid."""
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        raise Invalid.field(field, "not_a_day", "choose a day such as 2026-12-01") from None
