@@ -129,6 +129,29 @@ MONEY_PROOFS = (
         """,
     ),
     (
+        "period {1} of {0} was closed with charges of {2} in {3} that are not converted",
+        """
+        SELECT tenant.path, to_char(p.month, 'YYYY-MM'), rest.day, rest.currency
+        FROM billing_ledgerperiod AS p JOIN tenancy_tenant AS tenant ON tenant.id = p.organisation_id
+        CROSS JOIN LATERAL billing_unconverted(p.id) AS rest
+        WHERE p.state = 'closed' AND (%(organisation)s::uuid IS NULL OR p.organisation_id = %(organisation)s) ORDER BY p.month
+        """,
+    ),
+    (
+        "the conversion {0} has the rate {1} of {2}, but the rate that counts is {3}",
+        """
+        SELECT e.key, l.rate, l.rate_day, x.rate
+        FROM billing_ledgerentry AS e JOIN billing_ledgerperiod AS p ON p.id = e.period_id AND p.state <> 'closed'
+        JOIN billing_ledgerline AS l ON l.entry_id = e.id AND l.priced_currency <> ''
+        LEFT JOIN LATERAL billing_exchange_rate(e.organisation_id, l.priced_currency, l.currency, e.charge_day) AS x ON true
+        WHERE e.kind = 'conversion' AND (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s)
+            AND (l.rate, l.rate_day, l.rate_source::text) IS DISTINCT FROM (x.rate, x.rate_day, x.source)
+            AND NOT EXISTS (SELECT 1 FROM billing_ledgerentry AS r WHERE r.reverses_id = e.id)
+            AND NOT EXISTS (SELECT 1 FROM billing_conversionday AS d WHERE (d.organisation_id, d.day) = (e.organisation_id, e.charge_day))
+        ORDER BY e.id
+        """,
+    ),
+    (
         "document {0} of {1} is not what its digest says",
         """
         SELECT i.number, tenant.path FROM billing_invoice AS i JOIN tenancy_tenant AS tenant ON tenant.id = i.organisation_id

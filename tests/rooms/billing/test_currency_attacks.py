@@ -15,6 +15,7 @@ from billing.models import LedgerEntry, LedgerLine, LedgerPeriod
 from billing.operations import posting, record_runs
 from billing.operations.entries import write
 from billing.queries.charges import entry_of
+from billing.queries.ledger_proof import money_discrepancies
 from foundation import rights
 from tests.builders import make_run
 from tests.refusals import constraint_of
@@ -221,3 +222,24 @@ def test_the_owner_himself_is_refused_to_rewrite_rates_and_currencies(usage):
     for table in ("exchangerate", "billingcurrency"):
         for statement in (f"UPDATE billing_{table} SET id = 1", f"DELETE FROM billing_{table}", f"TRUNCATE billing_{table} CASCADE"):
             assert refusal_of(statement) == "ledger_is_append_only"
+
+
+FORGERIES = {
+    "UPDATE billing_ledgerline SET rate = 0.5 WHERE priced_currency <> ''": "the rate that counts is 0.909090909090909091",
+    "UPDATE billing_exchangerate SET rate = 2": "the rate that counts is 0.5",
+    "DELETE FROM billing_ledgerline WHERE account_id IN (SELECT id FROM billing_ledgeraccount WHERE kind = 'tenant_converted')":
+        "was closed with charges of 2026-10-05 in USD that are not converted",
+}  # fmt: skip
+
+
+def test_the_proof_finds_what_was_forged_past_the_triggers(usage):
+    october = LedgerPeriod.objects.get().id
+    for forgery, said in FORGERIES.items():
+        with transaction.atomic(), connection.cursor() as cursor:
+            if "closed" in said:
+                closing(october)
+            cursor.execute("RESET ROLE; SET LOCAL session_replication_role = replica")
+            cursor.execute(forgery)
+            assert any(said in found for found in money_discrepancies()), forgery
+            transaction.set_rollback(True)
+    assert not money_discrepancies()

@@ -61,8 +61,8 @@ def test_credits_late_use_and_corrected_rates_are_rows_of_their_lines(north, tak
     first = issued()
     record_runs([make_run(north, "acme/one", started_at=at(7, 1), until_at=at(7, 2))])
     posting.post_days()
-    override("0.8")
     settle_pending_checks()
+    override("0.8")
     bundle = take("2026-10")
     assert problems(bundle) == []
     agree(bundle)
