@@ -74,7 +74,7 @@ class ExchangeRateShown(serializers.Serializer[Any]):
     rate = serializers.CharField()
     valid_from = serializers.DateField()
     valid_until = serializers.DateField(allow_null=True)
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment] - a field of this name
     reason = serializers.CharField()
     made_by = serializers.CharField()
     created_at = Instant()
@@ -94,9 +94,11 @@ class RatesImport(StrictShape):
 
     organisation = Text(max_length=63, help_text="Its path.")
     rates = RatesFile(max_length=MOST_CHARACTERS, trim_whitespace=False, help_text="The text of the CSV file.")
-    source = Text(required=False, default="ECB", max_length=60)
+    source = Text(required=False, default="ECB", max_length=60)  # type: ignore[assignment] - a field of this name
     since = Text(required=False, max_length=10, help_text=f"{DAY} Earlier days of the file are not imported.")
-    corrects = serializers.BooleanField(required=False, default=False, help_text="Whether other rates replace known ones.")
+    corrects = serializers.BooleanField(
+        required=False, default=False, help_text="Whether other rates replace known ones."
+    )
 
 
 class ImportedShown(serializers.Serializer[Any]):
@@ -142,9 +144,7 @@ class ExchangeRatesView(ApiView):
         """Lists the rates of the organisations that you see as a whole, and those for all."""
         return self.page(visible_rates(self.actor), orders=ORDERS, render=show_exchange_rate)
 
-    @extend_schema(
-        operation_id="exchange_rates_create", request=ExchangeRateCreate, responses={201: ExchangeRateShown}
-    )
+    @extend_schema(operation_id="exchange_rates_create", request=ExchangeRateCreate, responses={201: ExchangeRateShown})
     def post(self, request: Request) -> Response:
         """Sets a rate that counts before reference rates. Charges of these days are converted again."""
         fields = self.read(ExchangeRateCreate)
@@ -170,7 +170,12 @@ class ExchangeRatesImportView(ApiView):
         fields = self.read(RatesImport)
         since = day_from("since", fields["since"]) if fields.get("since") else None
         found = import_reference_rates(
-            self.actor, fields["organisation"], fields["rates"], fields["source"], since=since, corrects=fields["corrects"]
+            self.actor,
+            fields["organisation"],
+            fields["rates"],
+            fields["source"],
+            since=since,
+            corrects=fields["corrects"],
         )
         return Response(asdict(found))
 

@@ -28,7 +28,10 @@ VERSION = OpenApiParameter("version", str, description="Of the specification.", 
 DATASET = OpenApiParameter("dataset", str, description="Of the specification.", enum=list(focus_datasets.DATASETS))
 
 CURRENCIES = OpenApiParameter(
-    "currencies", str, description="`two`: of files with prices in another currency than the documents.", enum=["one", "two"]
+    "currencies",
+    str,
+    description="`two`: of files with prices in another currency than the documents.",
+    enum=["one", "two"],
 )
 
 

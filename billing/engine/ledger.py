@@ -140,7 +140,7 @@ class Entry:
     def text(self) -> str:
         """Its canonical text: equal entries have the same bytes. The database computes the same."""
         day = self.day
-        head = (
+        head: tuple[str, ...] = (
             self.key, self.kind, str(self.organisation_id), str(day.tenant_id or "") if day else "",
             day.tenant_path if day else "", str(day.cluster_id or "") if day else "", day.flavor if day else "",
             f"{self.charge_day:%Y-%m-%d}", self.reverses, str(self.correction or ""), self.reason,

@@ -34,7 +34,9 @@ class BillingCurrency(models.Model):
             models.CheckConstraint(condition=Q(effective_from__day=1), name="billing_currency_begins_with_a_month"),
             models.CheckConstraint(condition=Q(currency__regex=CODE), name="billing_currency_is_three_letters"),
         ]
-        indexes = [models.Index(fields=["organisation", "-effective_from", "-id"], name="billing_currency_newest_first")]
+        indexes = [
+            models.Index(fields=["organisation", "-effective_from", "-id"], name="billing_currency_newest_first")
+        ]
 
     def __str__(self) -> str:
         return f"{self.currency} from {self.effective_from:%Y-%m}"
@@ -73,7 +75,12 @@ class ExchangeRate(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(kind="reference", base="EUR", valid_until__isnull=True)
-                | Q(kind="override", organisation__isnull=False, valid_until__isnull=False, valid_until__gt=F("valid_from"))
+                | Q(
+                    kind="override",
+                    organisation__isnull=False,
+                    valid_until__isnull=False,
+                    valid_until__gt=F("valid_from"),
+                )
                 & ~Q(reason=""),
                 name="exchange_rate_counts_for_its_days",
             ),

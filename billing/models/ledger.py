@@ -247,10 +247,17 @@ class LedgerLine(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(
-                    priced_amount__isnull=True, priced_currency="", rate__isnull=True, rate_day__isnull=True, rate_source=""
+                    priced_amount__isnull=True,
+                    priced_currency="",
+                    rate__isnull=True,
+                    rate_day__isnull=True,
+                    rate_source="",
                 )
                 | Q(
-                    priced_amount__isnull=False, priced_currency__regex=r"^[A-Z]{3}$", rate__isnull=False, rate__gt=0,
+                    priced_amount__isnull=False,
+                    priced_currency__regex=r"^[A-Z]{3}$",
+                    rate__isnull=False,
+                    rate__gt=0,
                     rate_day__isnull=False,
                     amount=Round(F("priced_amount") * F("rate"), 12),
                 )

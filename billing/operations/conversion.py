@@ -3,8 +3,6 @@
 The caller holds the price book, which rates of exchange wait for.
 """
 
-from uuid import UUID
-
 from django.db import transaction
 
 from billing import locks

@@ -177,4 +177,3 @@ def _row(actor: Actor, organisation: Tenant | None, one: ReferenceRate, source: 
 def _known_currency(field: str, code: str) -> None:
     if code not in CURRENCIES:
         raise Invalid.field(field, "unknown_currency", f"{code[:10]!r} is no currency of ISO 4217 that is in use")
-

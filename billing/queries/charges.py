@@ -9,8 +9,8 @@ from uuid import UUID
 
 from django.db import connection
 
-from billing.engine.corrected import Correction, correction_id
 from billing.engine.conversion import CONVERSION
+from billing.engine.corrected import Correction, correction_id
 from billing.engine.credits import CREDIT, CreditPolicy, Loss
 from billing.engine.ledger import DayKey, Entry, Line, PriceBook, Priced, RatedSegment, ShareOf, Standing
 from billing.engine.rating import Load, PriceSpan

@@ -50,7 +50,9 @@ def exchange_rate(organisation_id: UUID, base: str, quote: str, day: date) -> Ra
 
 def convertible(row: LedgerEntry) -> Convertible:
     """A posted entry, with its conversions."""
-    conversions = LedgerEntry.objects.filter(converts=row).select_related("period", "reverses", "converts", "reversed_by")
+    conversions = LedgerEntry.objects.filter(converts=row).select_related(
+        "period", "reverses", "converts", "reversed_by"
+    )
     found = list(conversions.prefetch_related("lines__account").order_by("id"))
     standing = next((one for one in found if not hasattr(one, "reversed_by")), None)
     place = ShareOf(row.cluster_id, row.flavor, row.tenant_path, row.tenant_id)
@@ -84,7 +86,9 @@ def unconverted(period_id: UUID, organisation_id: UUID, month: date) -> list[str
     if found:
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         named = ", ".join(found[:MOST_NAMED])
-        return [f"No exchange rate for {named}{more}: import reference rates of that week, or set a rate for these days."]
+        return [
+            f"No exchange rate for {named}{more}: import reference rates of that week, or set a rate for these days."
+        ]
     waiting = ConversionDay.objects.filter(organisation=organisation_id, day__lt=next_month(month)).count()
     return [f"Days whose charges are not converted yet: {waiting or len(missing)}."] if waiting or missing else []
 

@@ -67,9 +67,7 @@ class Exchange:
         if rate is None:
             return charge
         key = charge.tenant_id, charge.tenant, charge.cluster_id, charge.flavor, charge.day
-        return replace(
-            charge, exchanged=exchange(charge.cost, charge.currency, rate, self.currency, self._shares, key)
-        )
+        return replace(charge, exchanged=exchange(charge.cost, charge.currency, rate, self.currency, self._shares, key))
 
     def _rate(self, currency: str, day: date) -> Rate | None:
         if (currency, day) not in self._rates:

@@ -17,8 +17,8 @@ from django.db.models import Q
 
 from billing.engine.credits import INFRASTRUCTURE_CREDIT
 from billing.engine.focus import Charge, OnInvoice, Posted
-from billing.engine.focus_exchange import Exchanged
 from billing.engine.focus_datasets import Document, DocumentLine, Period, document_rows
+from billing.engine.focus_exchange import Exchanged
 from billing.engine.months import midnight, next_month
 from billing.engine.shared_entries import IDLE_SHARE, PLATFORM_SHARE
 from billing.models import Invoice, InvoiceLine, LedgerPeriod, TenantDay
@@ -184,7 +184,9 @@ def _differences(account: Account, period: LedgerPeriod, day: date, left: _Left,
         amount, other = left.amounts.get(key, Decimal(0)), left.exchanged.get(key)
         if amount or other:
             exchanged = None if other is None else Exchanged(left.currency, other)
-            issuer, invoice = lines.at((path, cluster_id, flavor, period.month), left.currency if exchanged else currency)
+            issuer, invoice = lines.at(
+                (path, cluster_id, flavor, period.month), left.currency if exchanged else currency
+            )
             what = f"Usage of {flavor} recorded while the month was closing" if amount else f"Rounding of {flavor}"
             yield Posted(
                 period.month, day, day + timedelta(days=1), account.organisation.id, account.organisation.path, issuer, currency,

@@ -18,7 +18,6 @@ from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenants
 
-
 CHARGED = (LedgerAccount.Kind.TENANT_EXPENSE, LedgerAccount.Kind.TENANT_CONVERTED)
 """The accounts of what tenants owe: in the currencies of prices, and what conversions changed of it."""
 

@@ -91,9 +91,9 @@ def period_detail(actor: Actor, period_id: UUID) -> PeriodDetail:
 
 def _rows(periods: list[LedgerPeriod]) -> tuple[PeriodRow, ...]:
     amounts: dict[UUID, list[tuple[Decimal, str]]] = defaultdict(list)
-    expenses = LedgerLine.objects.filter(
-        entry__period__in=periods, account__kind__in=CHARGED
-    ).values_list("entry__period_id", "currency")
+    expenses = LedgerLine.objects.filter(entry__period__in=periods, account__kind__in=CHARGED).values_list(
+        "entry__period_id", "currency"
+    )
     for period_id, currency, amount in expenses.annotate(amount=Sum("amount")).order_by("currency"):
         amounts[period_id].append((amount, currency))
     return tuple(

@@ -81,8 +81,8 @@ def _set_rate(actor: Actor, values: dict[str, str]) -> str:
     if not reason:
         raise Invalid.field("reason", "required", "say why")
     base, quote = (values.get(name, "").strip().upper() for name in ("base", "quote"))
-    days = [day_of(name, values.get(name, "")) for name in ("valid_from", "valid_until")]
-    row = set_exchange_rate(actor, NewRate(values["organisation"], base, quote, rate, *days, reason[:500]))
+    start, until = (day_of(name, values.get(name, "")) for name in ("valid_from", "valid_until"))
+    row = set_exchange_rate(actor, NewRate(values["organisation"], base, quote, rate, start, until, reason[:500]))
     return f"One {row.base} is worth {row.rate.normalize():f} {row.quote}. The ledger follows."
 
 
@@ -112,8 +112,12 @@ def _page(
     shown = CurrenciesPage(
         organisation=path,
         organisations=[(one, one) for one in paths],
-        currencies=list(visible_billing_currencies(actor).filter(organisation__path=path).order_by("-effective_from", "-id")),
-        rates=list((rates.filter(organisation=None) | rates.filter(organisation__path=path))[:MOST_RATES]) if path else [],
+        currencies=list(
+            visible_billing_currencies(actor).filter(organisation__path=path).order_by("-effective_from", "-id")
+        ),
+        rates=list((rates.filter(organisation=None) | rates.filter(organisation__path=path))[:MOST_RATES])
+        if path
+        else [],
         currency_form=forms.get("currency", Form(own)),
         rate_form=forms.get("rate", Form(own)),
         file_form=forms.get("file", Form({**own, "source": "ECB"})),

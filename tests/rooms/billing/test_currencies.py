@@ -1,6 +1,6 @@
 """Charges in the currency of prices become charges in the currency that an organisation is billed in."""
 
-from collections import Counter
+from collections import defaultdict
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -11,7 +11,13 @@ from billing.models import ConversionDay, ExchangeRate, LedgerEntry, LedgerLine,
 from billing.operations import periods, posting, record_runs
 from billing.operations.conversion import convert_days
 from billing.operations.corrections import NewCorrection, correct_price
-from billing.operations.exchange import NewRate, import_reference_rates, set_billing_currency, set_exchange_rate
+from billing.operations.exchange import (
+    Imported,
+    NewRate,
+    import_reference_rates,
+    set_billing_currency,
+    set_exchange_rate,
+)
 from billing.queries import discrepancies
 from billing.queries.exchange import exchange_rate
 from billing.queries.ledger_proof import money_discrepancies
@@ -42,7 +48,7 @@ def used(cluster, day=5, hours=3, tenant="acme/one", month=10):
 
 def balances(**which):
     """What tenants owe by currency, without zeros."""
-    sums = Counter()
+    sums: dict[str, Decimal] = defaultdict(Decimal)
     for line in LedgerLine.objects.filter(account__kind__in=["tenant_expense", "tenant_converted"], **which):
         sums[line.currency] += line.amount
     return {currency: amount for currency, amount in sums.items() if amount}
@@ -224,7 +230,9 @@ def test_a_currency_set_late_converts_what_is_posted(north):
     assert not discrepancies()
 
 
-@pytest.mark.parametrize(("currency", "rate", "total"), [("JPY", "150.5", "1053"), ("KWD", "0.307", "2.149"), ("CHF", "0.9", "6.30")])
+@pytest.mark.parametrize(
+    ("currency", "rate", "total"), [("JPY", "150.5", "1053"), ("KWD", "0.307", "2.149"), ("CHF", "0.9", "6.30")]
+)
 def test_documents_are_rounded_in_the_minor_unit_when_their_lines_are_made(north, currency, rate, total):
     billed_in(currency)
     override(rate, quote=currency)
@@ -255,8 +263,6 @@ def test_a_known_rate_is_left_and_another_one_needs_a_word(north):
 
 
 def imported_as(*numbers):
-    from billing.operations.exchange import Imported
-
     return Imported(*numbers)
 
 

@@ -104,8 +104,14 @@ def test_the_page_sets_imports_and_says_what_is_wrong(client, finance):
     client.force_login(finance)
     own = {"organisation": "acme"}
     for body, told in (
-        ({"what": "currency", "effective_from": "2026-10", "currency": "eur"}, "Documents are in EUR from October 2026 on"),
-        ({"what": "file", "rates": RATES.replace("\n", "\r\n"), "source": "ECB"}, "11 rates added, 0 corrected, 0 known."),
+        (
+            {"what": "currency", "effective_from": "2026-10", "currency": "eur"},
+            "Documents are in EUR from October 2026 on",
+        ),
+        (
+            {"what": "file", "rates": RATES.replace("\n", "\r\n"), "source": "ECB"},
+            "11 rates added, 0 corrected, 0 known.",
+        ),
         ({**RATE, "what": "rate", "base": "usd"}, "One USD is worth 0.92 EUR"),
     ):
         answer = client.post("/currencies/", own | body, follow=True)

@@ -57,8 +57,8 @@ ATTACKS = {
         RATE.format("'override', 'USD', 'EUR', 1, '2026-10-01', NULL, 'x', 'x', 'x'"), "exchange_rate_counts_for_its_days",
     ),
     "override of all organisations": (
-        "INSERT INTO billing_exchangerate (kind, base, quote, rate, valid_from, valid_until, source, reason, made_by_name)"
-        " VALUES ('override', 'USD', 'EUR', 1, '2026-10-01', '2026-10-02', 'x', 'x', 'x')",
+        ("INSERT INTO billing_exchangerate (kind, base, quote, rate, valid_from, valid_until, source, reason, made_by_name)"
+        " VALUES ('override', 'USD', 'EUR', 1, '2026-10-01', '2026-10-02', 'x', 'x', 'x')"),
         "exchange_rate_counts_for_its_days",
     ),
     "reference that is not of the euro": (
@@ -70,32 +70,32 @@ ATTACKS = {
     "currency of a converted month": (CURRENCY.format("'2026-10-01', 'CHF'", "acme"), "currency_changes_no_converted_month"),
     "converted amount rewritten": ("UPDATE billing_ledgerline SET amount = 1 WHERE priced_currency <> ''", NO_RIGHT),
     "line at a rate that it does not have": (
-        "INSERT INTO billing_ledgerline (entry_id, account_id, amount, currency, priced_amount, priced_currency, rate, rate_day, rate_source)"
+        ("INSERT INTO billing_ledgerline (entry_id, account_id, amount, currency, priced_amount, priced_currency, rate, rate_day, rate_source)"
         " SELECT entry_id, account_id, amount + 1, 'CHF', priced_amount, priced_currency, rate, rate_day, rate_source"
-        " FROM billing_ledgerline WHERE priced_currency <> '' LIMIT 1",
+        " FROM billing_ledgerline WHERE priced_currency <> '' LIMIT 1"),
         "line_says_what_it_was_converted_from",
     ),
     "line with half of its rate": (
-        "INSERT INTO billing_ledgerline (entry_id, account_id, amount, currency, priced_currency)"
-        " SELECT entry_id, account_id, amount, 'CHF', 'USD' FROM billing_ledgerline WHERE priced_currency <> '' LIMIT 1",
+        ("INSERT INTO billing_ledgerline (entry_id, account_id, amount, currency, priced_currency)"
+        " SELECT entry_id, account_id, amount, 'CHF', 'USD' FROM billing_ledgerline WHERE priced_currency <> '' LIMIT 1"),
         "line_says_what_it_was_converted_from",
     ),
     "line without its rate": (
-        "INSERT INTO billing_ledgerline (entry_id, account_id, amount, currency, priced_amount, priced_currency, rate_day, rate_source)"
+        ("INSERT INTO billing_ledgerline (entry_id, account_id, amount, currency, priced_amount, priced_currency, rate_day, rate_source)"
         " SELECT entry_id, account_id, amount, 'CHF', priced_amount, priced_currency, rate_day, rate_source"
-        " FROM billing_ledgerline WHERE priced_currency <> '' LIMIT 1",
+        " FROM billing_ledgerline WHERE priced_currency <> '' LIMIT 1"),
         "line_says_what_it_was_converted_from",
     ),
     "entry that converts and is none": (
-        "INSERT INTO billing_ledgerentry (organisation_id, period_id, key, kind, tenant_path, flavor, charge_day, reason, line_count,"
+        ("INSERT INTO billing_ledgerentry (organisation_id, period_id, key, kind, tenant_path, flavor, charge_day, reason, line_count,"
         " digest, converts_id) SELECT organisation_id, period_id, 'forged', 'adjustment', '', '', charge_day, 'x', 2, '', id"
-        " FROM billing_ledgerentry LIMIT 1",
+        " FROM billing_ledgerentry LIMIT 1"),
         "only_a_conversion_converts",
     ),
     "conversion of nothing": (
-        "INSERT INTO billing_ledgerentry (organisation_id, period_id, key, kind, tenant_path, flavor, charge_day, reason, line_count,"
+        ("INSERT INTO billing_ledgerentry (organisation_id, period_id, key, kind, tenant_path, flavor, charge_day, reason, line_count,"
         " digest) SELECT organisation_id, period_id, 'forged', 'conversion', '', '', charge_day, '', 2, ''"
-        " FROM billing_ledgerentry LIMIT 1",
+        " FROM billing_ledgerentry LIMIT 1"),
         "only_a_conversion_converts",
     ),
 }  # fmt: skip
@@ -124,14 +124,20 @@ def as_the_processes():
         cursor.execute(f"SET LOCAL ROLE {ROLE}")
 
 
-def refusal_of(attack):
-    """The constraint that refuses a statement, or what a function writes."""
-    with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
+def committed(attack):
+    """Does what an attacker would, up to the checks of commit."""
+    with transaction.atomic(), connection.cursor() as cursor:
         if callable(attack):
             attack()
         else:
             cursor.execute(attack)
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def refusal_of(attack):
+    """The constraint that refuses a statement, or what a function writes."""
+    with pytest.raises(DatabaseError) as refused:
+        committed(attack)
     cause: Any = refused.value.__cause__
     return NO_RIGHT if cause.sqlstate == "42501" else constraint_of(refused.value)
 
@@ -156,8 +162,7 @@ def first(usage):
         (lambda usage: [reversal_of(first(usage)), conversion(usage, rate=Decimal("0.1"))], "conversion_is_at_the_rate_of_its_day"),
         (lambda usage: [reversal_of(first(usage)), conversion(usage, source="me")], "conversion_is_at_the_rate_of_its_day"),
         (lambda usage: [reversal_of(first(usage)), conversion(usage, day=date(2026, 10, 6))], "conversion_is_at_the_rate_of_its_day"),
-        (lambda usage: [reversal_of(first(usage)), replace(conversion(usage), lines=conversion(usage).lines[:1] + (
-            Line("exchange", "USD", Decimal("2.5")),))], "conversion_is_at_the_rate_of_its_day"),
+        (lambda usage: [reversal_of(first(usage)), replace(conversion(usage), lines=(*conversion(usage).lines[:1], Line("exchange", "USD", Decimal("2.5"))))], "conversion_is_at_the_rate_of_its_day"),
         (lambda usage: [conversion(usage)], "one_conversion_counts"),
         (lambda usage: [replace(conversion(usage), day=replace(usage.day, flavor="other"))], "conversion_is_of_its_entry"),
         (lambda usage: [conversion_of(replace(first(usage), lines=usage.lines), "EUR", {"USD": RIGHT_RATE}, 1)],
@@ -220,7 +225,11 @@ def test_the_owner_himself_is_refused_to_rewrite_rates_and_currencies(usage):
     with connection.cursor() as cursor:
         cursor.execute("RESET ROLE")
     for table in ("exchangerate", "billingcurrency"):
-        for statement in (f"UPDATE billing_{table} SET id = 1", f"DELETE FROM billing_{table}", f"TRUNCATE billing_{table} CASCADE"):
+        for statement in (
+            f"UPDATE billing_{table} SET id = 1",
+            f"DELETE FROM billing_{table}",
+            f"TRUNCATE billing_{table} CASCADE",
+        ):
             assert refusal_of(statement) == "ledger_is_append_only"
 
 
