@@ -74,7 +74,7 @@ class ExchangeRateShown(serializers.Serializer[Any]):
     rate = serializers.CharField()
     valid_from = serializers.DateField()
     valid_until = serializers.DateField(allow_null=True)
-    source = serializers.CharField()  # type: ignore[assignment] - a field of this name
+    source = serializers.CharField()  # type: ignore[assignment]  # a field of this name
     reason = serializers.CharField()
     made_by = serializers.CharField()
     created_at = Instant()
@@ -94,7 +94,7 @@ class RatesImport(StrictShape):
 
     organisation = Text(max_length=63, help_text="Its path.")
     rates = RatesFile(max_length=MOST_CHARACTERS, trim_whitespace=False, help_text="The text of the CSV file.")
-    source = Text(required=False, default="ECB", max_length=60)  # type: ignore[assignment] - a field of this name
+    source = Text(required=False, default="ECB", max_length=60)  # type: ignore[assignment]  # a field of this name
     since = Text(required=False, max_length=10, help_text=f"{DAY} Earlier days of the file are not imported.")
     corrects = serializers.BooleanField(
         required=False, default=False, help_text="Whether other rates replace known ones."

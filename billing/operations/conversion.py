@@ -9,7 +9,14 @@ from billing import locks
 from billing.engine.conversion import EXPENSE, conversion_of, foreign_currencies
 from billing.engine.ledger import Entry, reversal_of
 from billing.models import ConversionDay, LedgerEntry
-from billing.queries.exchange import Convertible, billing_currency_of, charges_of_day, convertible, exchange_rate
+from billing.queries.exchange import (
+    Convertible,
+    billing_currency_of,
+    charges_of_day,
+    convertible,
+    exchange_rate,
+    has_billing_currency,
+)
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 
@@ -19,7 +26,9 @@ from .failures import FirstFailure
 
 def convert_new(entry: Entry) -> None:
     """Converts an entry that was just posted. Without a rate it remains as it is, and its day waits for one."""
-    if not any(line.account.startswith(EXPENSE) for line in entry.lines):
+    if not any(line.account.startswith(EXPENSE) for line in entry.lines) or not has_billing_currency(
+        entry.organisation_id
+    ):
         return
     month = period_for(entry.organisation_id, entry.charge_day)[1]
     currency = billing_currency_of(entry.organisation_id, month)

@@ -40,6 +40,11 @@ def billing_currency_of(organisation_id: UUID, month: date) -> str:
     return rows.order_by("-effective_from", "-id").values_list("currency", flat=True).first() or ""
 
 
+def has_billing_currency(organisation_id: UUID) -> bool:
+    """Whether an organisation has, or had, one in any month."""
+    return BillingCurrency.objects.filter(organisation=organisation_id).exists()
+
+
 def exchange_rate(organisation_id: UUID, base: str, quote: str, day: date) -> Rate | None:
     """What one unit of `base` is worth in `quote` on a day, for an organisation; None if no rate is known."""
     with connection.cursor() as cursor:

@@ -234,7 +234,7 @@ def test_the_owner_himself_is_refused_to_rewrite_rates_and_currencies(usage):
 
 
 FORGERIES = {
-    "UPDATE billing_ledgerline SET rate = 0.5 WHERE priced_currency <> ''": "the rate that counts is 0.909090909090909091",
+    "UPDATE billing_ledgerline SET rate = 0.5, amount = round(priced_amount * 0.5, 12) WHERE priced_currency <> ''": "the rate that counts is 0.909090909090909091",
     "UPDATE billing_exchangerate SET rate = 2": "the rate that counts is 0.5",
     "DELETE FROM billing_ledgerline WHERE account_id IN (SELECT id FROM billing_ledgeraccount WHERE kind = 'tenant_converted')":
         "was closed with charges of 2026-10-05 in USD that are not converted",
