@@ -102,19 +102,20 @@ CREATE TRIGGER billing_a_await_raters BEFORE INSERT ON billing_exchangerate
 CREATE OR REPLACE FUNCTION billing_mark_rate_days() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO billing_conversionday (organisation_id, day)
-    SELECT DISTINCT e.organisation_id, e.charge_day
-      FROM (SELECT organisation_id, min(effective_from) AS since FROM billing_billingcurrency GROUP BY 1) AS billed
-     CROSS JOIN (SELECT min(valid_from) AS first, max(coalesce(valid_until, valid_from + 7)) AS until FROM added) AS reach
-      JOIN billing_ledgerentry AS e ON e.organisation_id = billed.organisation_id
-           AND e.charge_day >= reach.first AND e.charge_day < reach.until
-      JOIN billing_ledgerperiod AS p ON p.id = e.period_id AND p.month >= billed.since
-     CROSS JOIN LATERAL billing_currency_of(e.organisation_id, p.month) AS own(currency)
-      JOIN billing_ledgerline AS l ON l.entry_id = e.id AND l.currency <> own.currency
-      JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
-     WHERE EXISTS (
-        SELECT 1 FROM added WHERE (added.organisation_id IS NULL OR added.organisation_id = e.organisation_id)
-           AND e.charge_day >= added.valid_from AND e.charge_day < coalesce(added.valid_until, added.valid_from + 7)
-           AND (l.currency IN (added.base, added.quote) OR own.currency IN (added.base, added.quote)))
+    SELECT DISTINCT used.organisation_id, used.charge_day FROM (
+        SELECT DISTINCT e.organisation_id, e.charge_day, l.currency, own.currency AS billed
+          FROM (SELECT organisation_id, min(effective_from) AS since FROM billing_billingcurrency GROUP BY 1) AS begun
+         CROSS JOIN (SELECT min(valid_from) AS first, max(coalesce(valid_until, valid_from + 7)) AS until FROM added) AS reach
+          JOIN billing_ledgerentry AS e ON e.organisation_id = begun.organisation_id
+               AND e.charge_day >= reach.first AND e.charge_day < reach.until
+          JOIN billing_ledgerperiod AS p ON p.id = e.period_id AND p.month >= begun.since
+         CROSS JOIN LATERAL billing_currency_of(p.organisation_id, p.month) AS own(currency)
+          JOIN billing_ledgerline AS l ON l.entry_id = e.id AND l.currency <> own.currency
+          JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
+    ) AS used WHERE EXISTS (
+        SELECT 1 FROM added WHERE (added.organisation_id IS NULL OR added.organisation_id = used.organisation_id)
+           AND used.charge_day >= added.valid_from AND used.charge_day < coalesce(added.valid_until, added.valid_from + 7)
+           AND (used.currency IN (added.base, added.quote) OR used.billed IN (added.base, added.quote)))
      ORDER BY 1, 2
     ON CONFLICT DO NOTHING;
     RETURN NULL;
