@@ -125,8 +125,8 @@ def test_bills_are_what_an_independent_computation_says(month):
 
     # A rate of one organisation, and a price of another one, were wrong; both months are closed.
     override("0.5", start=date(2026, 10, 8), until=date(2026, 10, 20))
-    price = Price.objects.get(rate__cluster__name="of-bolt")
-    correct_price(SYSTEM, NewCorrection(price.id, Decimal(2), "EUR", at(10), at(21), "as agreed"))
+    wrong = Price.objects.get(rate__cluster__name="of-bolt")
+    correct_price(SYSTEM, NewCorrection(wrong.id, Decimal(2), "EUR", at(10), at(21), "as agreed"))
     posting.post_days()
     convert_days()
     periods.keep_ledger()
