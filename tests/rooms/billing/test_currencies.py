@@ -308,7 +308,7 @@ def test_only_those_who_close_periods_set_currencies_and_rates(north):
 
 def test_what_no_currency_or_rate_is_refused(north):
     with pytest.raises(Invalid) as refused:
-        billed_in("XXX")
+        billed_in("XAU")
     assert refused.value.errors[0].code == "unknown_currency"
     for wrong in ({"rate": "0"}, {"rate": "-1"}, {"rate": "1.0000000000001"}, {"rate": "1", "quote": "USD"},
                   {"rate": "1", "until": OCTOBER}, {"rate": "1", "until": date(2028, 1, 1)}):  # fmt: skip
