@@ -79,10 +79,12 @@ def charges_of_day(organisation_id: UUID, day: date) -> list[LedgerEntry]:
 
 def unconverted(period_id: UUID, organisation_id: UUID, month: date) -> list[str]:
     """What of a period is not converted: sentences that say which rate is missing, or that conversions are being made."""
+    currency = billing_currency_of(organisation_id, month)
+    if not currency:
+        return []
     with connection.cursor() as cursor:
         cursor.execute(UNCONVERTED, [period_id])
         missing = cursor.fetchall()
-    currency = billing_currency_of(organisation_id, month)
     found = [
         f"{base} to {currency} on {day}"
         for base, day in missing
