@@ -15,6 +15,7 @@ class FairShareRule:
     weights: Mapping[str, float] = field(default_factory=dict)
     half_life_seconds: float = 86_400.0
     strength: float = 1.0
+    credit_cap: float = 0.25
 
 
 USUAL = FairShareRule()
@@ -46,6 +47,7 @@ class PastUses:
                 for path in paths
             ),
             self._rule.strength,
+            self._rule.credit_cap,
         )
 
     def hold(self, jobs: Iterable[TraceJob]) -> None:

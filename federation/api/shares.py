@@ -36,7 +36,10 @@ class ShareShown(serializers.Serializer[Any]):
     weight = serializers.CharField()
     held = serializers.FloatField(help_text="What it holds now, of the resource of which it holds most.")
     used = serializers.FloatField(help_text="Likewise what its decayed past use adds.")
-    share = serializers.FloatField(help_text="Both together, by weight: the smallest goes next.")
+    share = serializers.FloatField(help_text="Both together, by weight, past use as far as it counts: the smallest goes next.")
+    credit = serializers.FloatField(
+        help_text="How far past use puts it ahead of its siblings, in units of `share`; negative: back. It is capped."
+    )
     waiting = serializers.IntegerField(help_text="Its waiting jobs.")
     turn = serializers.IntegerField(
         allow_null=True,
@@ -73,6 +76,7 @@ def show_share(one: TenantTurn) -> dict[str, Any]:
         "held": round(line.held, 6),
         "used": round(line.used, 6),
         "share": round(line.share, 6),
+        "credit": round(line.credit, 6),
         "waiting": line.waiting,
         "turn": line.turn,
     }

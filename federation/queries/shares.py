@@ -22,4 +22,4 @@ def shares_now() -> FairShare:
     for path in sorted({*uses, *weighed}):
         held, used = uses.get(path, NOTHING)
         rows.append(TenantShare(path, weighed.get(path, 1.0), held, used))
-    return FairShare(tuple(rows), float(settings.FAIR_SHARE_STRENGTH))
+    return FairShare(tuple(rows), float(settings.FAIR_SHARE_STRENGTH), float(settings.FAIR_SHARE_CREDIT_CAP))

@@ -39,6 +39,7 @@ class ShareRow:
     held: float
     used: float
     share: float
+    credit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class SharesPage:
     rows: tuple[ShareRow, ...]
     is_cut: bool
     is_on: bool
+    cap: float
     half_life_hours: float
     match: TenantMatch
     form: Form
@@ -70,6 +72,7 @@ def shares(request: HttpRequest, actor: Actor) -> HttpResponse:
         rows=tuple(_row(turn, top) for turn in turns),
         is_cut=len(tenants) > MOST_SHOWN,
         is_on=settings.FAIR_SHARE,
+        cap=float(settings.FAIR_SHARE_CREDIT_CAP) * 100,
         half_life_hours=settings.FAIR_SHARE_HALF_LIFE_SECONDS / 3600,
         match=match,
         form=Form(values={"tenant": match.typed}),
@@ -113,4 +116,4 @@ def _number(text: str) -> Decimal:
 
 def _row(turn: TenantTurn, top: int) -> ShareRow:
     line = turn.line
-    return ShareRow(turn, turn.depth - top, line.held * 100, line.used * 100, line.share * 100)
+    return ShareRow(turn, turn.depth - top, line.held * 100, line.used * 100, line.share * 100, line.credit * 100)

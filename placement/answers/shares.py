@@ -12,7 +12,8 @@ from placement.values.shares import FairShare
 
 class ShareLine(NamedTuple):
     """A tenant with all tenants below it. `held` and `used` are its largest parts of what it could use; `share` is the
-    largest part of both together by weight, the number that turns compare.
+    largest part of both together by weight, past use as far as it counts: the number that turns compare. `credit` is how
+    far past use puts it ahead of its siblings, in units of `share`; negative if it puts it back.
 
     `turn` is 1 if its next job goes before those of its siblings; None if none of its jobs waits.
     """
@@ -22,6 +23,7 @@ class ShareLine(NamedTuple):
     held: float
     used: float
     share: float
+    credit: float
     waiting: int
     turn: int | None
 
@@ -31,7 +33,9 @@ def share_lines(
 ) -> dict[str, ShareLine]:
     """The wanted tenants by path. `waiting` is the number of waiting jobs by path of their tenant."""
     tree = Tree(fair, [(cluster, totals_of(cluster)) for cluster in clusters])
-    for path in (*wanted, *waiting):
+    for path in wanted:
+        tree.leaf(path, waits=False)
+    for path in waiting:
         tree.leaf(path)
     tree.measure()
     below: dict[str, int] = {}
@@ -45,7 +49,8 @@ def share_lines(
         siblings = () if node.parent is None else node.parent.children.values()
         ahead = sum(1 for one in siblings if below.get(one.path) and one.share < node.share)
         found[path] = ShareLine(
-            path, parts.weight, parts.held * parts.weight, parts.used * parts.weight, parts.total, count,
+            path, parts.weight, parts.held * parts.weight, parts.used * parts.weight, parts.total, parts.credit,
+            count,
             ahead + 1 if count else None,
         )  # fmt: skip
     return found

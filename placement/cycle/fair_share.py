@@ -4,8 +4,8 @@ At each level the child goes next whose weighted share is least: the largest, ov
 holds and used, as a part of what the tenants there could use at all, divided by its weight. It grows as its jobs are
 placed: weighted dominant resource fairness by progressive filling (Ghodsi et al., "Dominant Resource Fairness", NSDI
 2011) in a hierarchy (Bhattacharya et al., "Hierarchical Scheduling for Diverse Datacenter Workloads", SoCC 2013), with
-decayed past use. A tenant's own jobs count as one more child of weight 1 beside the tenants below it, and go in the
-order of the snapshot's queue.
+decayed past use, which counts as far as `credits` says. A tenant's own jobs count as one more child of weight 1 beside
+the tenants below it, and go in the order of the snapshot's queue.
 
 Every job is considered once, so room that one tenant does not take goes to the others in the same cycle. Without
 `FairShare`, the order is that of the queue.
@@ -21,6 +21,8 @@ from placement.values.decisions import Placement
 from placement.values.model import FleetCluster, JobRequest
 from placement.values.shares import COUNTED, FairShare, TenantShare
 
+from .credits import credits_of
+
 OWN = "/"
 """Ends the path of the child that stands for a tenant's own jobs."""
 
@@ -32,7 +34,9 @@ class Parts(NamedTuple):
     held: float
     used: float
     total: float
-    """The largest part of one resource, held and used, by weight."""
+    """The largest part of one resource, held and used, by weight; past use as far as it counts."""
+    credit: float
+    """How far past use puts it ahead of its siblings; negative if it puts it back."""
 
 
 class Node:
@@ -43,12 +47,16 @@ class Node:
         "_charged",
         "_held",
         "_used",
+        "beside",
         "children",
+        "credit",
         "heap",
         "jobs",
+        "moved",
         "parent",
         "path",
         "share",
+        "waits",
         "weight",
     )
 
@@ -58,7 +66,14 @@ class Node:
         self.heap: list[tuple[float, int, Node]] = []
         """Of the children with jobs: share, and the place of their first job in the queue."""
         self.jobs: list[tuple[int, JobRequest]] = []
+        self.beside: list[Node] = []
+        """Children that used something and are not in the tree, because none of their jobs waits."""
+        self.waits = False
+        """Whether jobs wait there or below it."""
         self.share = 0.0
+        self.credit = 0.0
+        self.moved = 0.0
+        """What is added to the share, because past use counts only as far as `credits` says."""
         self._capacity = [(number, amount) for number, amount in enumerate(capacity) if amount > 0]
         self._held, self._used, self._charged = [0.0] * len(COUNTED), [0.0] * len(COUNTED), [0.0] * len(COUNTED)
 
@@ -77,11 +92,25 @@ class Node:
 
     def measure(self) -> None:
         """Computes the share."""
-        self.share = self._largest(self._charged)
+        self.share = self._largest(self._charged) + self.moved
+
+    def credit_children(self, cap: float | None) -> None:
+        """Decides how far the past use of its children counts."""
+        children = (*self.children.values(), *self.beside)
+        pasts = [child.past() for child in children]
+        counts = [child.waits or past > 0 for child, past in zip(children, pasts, strict=True)]
+        found = credits_of(pasts, [child.weight for child in children], counts, cap)
+        for child, past, (credit, counted) in zip(children, pasts, found, strict=True):
+            child.credit, child.moved = credit, counted - past
+
+    def past(self) -> float:
+        """The largest part of one resource that it used, by weight."""
+        return self._largest(self._used)
 
     def parts(self) -> Parts:
         """The share before the cycle."""
-        return Parts(self.weight, self._largest(self._held), self._largest(self._used), self._largest(self._charged))
+        total = self._largest(self._charged) + self.moved
+        return Parts(self.weight, self._largest(self._held), self.past(), total, self.credit)
 
     def _largest(self, amounts: Sequence[float]) -> float:
         return max((amounts[number] / whole for number, whole in self._capacity), default=0.0) / self.weight
@@ -95,7 +124,7 @@ class Tree:
         self.root = Node("", None, ())
         self.nodes: dict[str, Node] = {}
 
-    def leaf(self, tenant_path: str) -> Node:
+    def leaf(self, tenant_path: str, *, waits: bool = True) -> Node:
         """The child that stands for a tenant's own jobs, made with the tenants above it. `measure` follows."""
         found = self.nodes.get(tenant_path + OWN)
         if found is None:
@@ -107,17 +136,29 @@ class Tree:
                     above.children[path] = node
                 above = node
             found = above
+        node = found if waits else None
+        while node is not None and not node.waits:
+            node.waits, node = True, node.parent
         return found
 
     def measure(self) -> None:
         """Adds what every tenant holds and used to the nodes on its path."""
+        others: dict[str, Node] = {}
         for tenant in self._fair.tenants:
+            above = self.root
             for path in (*prefixes_of(tenant.path), tenant.path + OWN):
-                node = self.nodes.get(path)
-                if node is not None:
-                    node.add(tenant, self._fair.strength)
-            if (own := self.nodes.get(tenant.path)) is not None:
+                node = self.nodes.get(path) or others.get(path)
+                if node is None:
+                    node = others[path] = Node(path, above, self._capacities.at(path.removesuffix(OWN)))
+                    above.beside.append(node)
+                node.add(tenant, self._fair.strength)
+                if path in others:
+                    break
+                above = node
+            if (own := self.nodes.get(tenant.path) or others.get(tenant.path)) is not None:
                 own.weight = tenant.weight
+        for node in (self.root, *self.nodes.values()):
+            node.credit_children(self._fair.credit_cap)
         for node in self.nodes.values():
             node.measure()
 

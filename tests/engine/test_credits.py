@@ -1,126 +1,131 @@
-"""Credits for lost work: which part of a day, for which cause, by which policy, and what is missing of them."""
+"""Who used less has credit, who used more has debt; both are capped, and nobody gains by seeming to have used less."""
 
-import itertools
 from dataclasses import replace
-from datetime import date, timedelta
-from decimal import Decimal
-from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.engine.credits import (
-    CAUSE_MEANINGS,
-    CreditPolicy,
-    Loss,
-    LossCause,
-    credits_due,
-    missing_credits,
-    policy_on,
-)
-from billing.engine.ledger import corrected_cost, reversal_of
+from placement.answers.shares import share_lines
+from placement.cycle.credits import credits_of
+from tests.laws import examples
 
-from .test_ledger import HOUR, KEY, NOON, books, correction, segment
+from .fleets import snapshot, uniform
+from .test_fair_share import fair, fleet, placed, tenant, wanted
 
-RUN, OTHER = UUID(int=7), UUID(int=8)
-POLICY = CreditPolicy(3, date(2026, 11, 1), frozenset({"node_lost", "spot"}))
+CAPS = st.sampled_from([0.0, 0.1, 0.25, 0.5])
+WEIGHTS = st.sampled_from([0.5, 1.0, 2.0, 3.0])
+PASTS = st.floats(0, 1)
+LEVELS = st.lists(st.tuples(WEIGHTS, PASTS), min_size=1, max_size=6)
 
 
-def part(first=0, hours=1, run=RUN, **more):
-    """Some hours of a run that began at noon, at 2.50."""
-    whole = segment(hours=hours, **more)
-    return replace(whole, start=NOON + first * HOUR, until=NOON + (first + hours) * HOUR, run_id=run)
+def counted(level, cap):
+    weights = [weight for weight, _ in level]
+    return credits_of([past for _, past in level], weights, [True] * len(level), cap)
 
 
-def due(*segments, losses=None, policies=(POLICY,), prices=None):
-    losses = {RUN: Loss("node_lost", NOON + HOUR)} if losses is None else losses
-    return credits_due(KEY, segments, books() if prices is None else prices, losses, policies)
+def got(pasts, cap, weights=None, gpus=64):
+    """What each tenant gets of an empty fleet, if all want all of it; `pasts` are parts of the fleet."""
+    weights = weights or [1.0] * len(pasts)
+    paths = [f"t{number}" for number in range(len(pasts))]
+    rows = [tenant(path, weight, used=gpus * past) for path, weight, past in zip(paths, weights, pasts, strict=True)]
+    queue = [one for path in paths for one in wanted(path, gpus)]
+    found = placed(replace(snapshot(fleet(gpus), queue), fair_share=replace(fair(*rows), credit_cap=cap)))
+    return [found[path] for path in paths]
 
 
-def amounts(entries):
-    return {entry.key.rpartition("/")[2]: [line.amount for line in entry.lines] for entry in entries}
+@given(LEVELS, CAPS)
+def test_credits_are_at_most_a_part_of_what_is_due_and_keep_the_order(level, cap):
+    found = counted(level, cap)
+    most = cap / sum(weight for weight, _ in level)
+    assert all(abs(credit) <= most + 1e-12 for credit, _ in found)
+    for (_, past), (credit, own) in zip(level, found, strict=True):
+        assert own >= -1e-12
+        for (_, other_past), (other_credit, other) in zip(level, found, strict=True):
+            assert past > other_past or (own <= other + 1e-12 and credit >= other_credit - 1e-12)
 
 
-def test_the_part_after_the_last_checkpoint_is_credited():
-    (entry,) = due(part(), part(1, 2), part(0, 5, OTHER))
-    assert (entry.kind, entry.charge_day, entry.day) == ("credit", KEY.day, KEY)
-    assert entry.key == f"credit/{KEY.name}/node_lost"
-    assert entry.reason == "work lost, node_lost: policy 3"
-    assert [(line.account, line.currency, line.amount, line.quantity) for line in entry.lines] == [
-        (f"tenant_expense:{KEY.tenant_id}", "USD", -5, None), ("infrastructure", "USD", 5, None),
-    ]  # fmt: skip
+@given(LEVELS)
+def test_without_a_cap_all_past_use_counts_and_credits_sum_to_nothing(level):
+    found = counted(level, None)
+    assert [own for _, own in found] == [past for _, past in level]
+    assert sum(weight * credit for (weight, _), (credit, _) in zip(level, found, strict=True)) == pytest.approx(0)
 
 
-def test_a_segment_is_cut_where_its_loss_begins():
-    half = {RUN: Loss("spot", NOON + HOUR / 2)}
-    assert amounts(due(part(), losses=half)) == {"spot": [Decimal("-1.25"), Decimal("1.25")]}
-    for at, credited in ((NOON - HOUR, {"spot": [Decimal("-2.5"), Decimal("2.5")]}), (NOON + HOUR, {})):
-        assert amounts(due(part(), losses={RUN: Loss("spot", at)})) == credited
+@given(LEVELS, CAPS, st.floats(0, 1))
+def test_more_past_use_never_puts_a_tenant_further_ahead_of_any_other(level, cap, more):
+    used_more = [(level[0][0], level[0][1] + more), *level[1:]]
+    before, after = ([own for _, own in counted(one, cap)] for one in (level, used_more))
+    for number in range(1, len(level)):
+        assert after[0] - after[number] >= before[0] - before[number] - 1e-9
 
 
-def test_each_cause_has_its_entry_and_others_are_charged():
-    losses = {RUN: Loss("spot", NOON), OTHER: Loss("node_lost", NOON), UUID(int=9): Loss("device", NOON)}
-    entries = due(part(), part(run=OTHER), part(run=UUID(int=9)), part(run=None), losses=losses)
-    assert [entry.key.rpartition("/")[2] for entry in entries] == ["node_lost", "spot"]
+def test_of_no_siblings_nothing_is_made():
+    assert credits_of([], [], [], 0.25) == []
+    assert credits_of([0.5, 0.0], [1.0, 2.0], [False, False], 0.25) == [(0.0, 0.5), (0.0, 0.0)]
 
 
-def test_corrected_prices_count_and_unpriced_time_does_not():
-    at_four = books(correction(7, 4, start=NOON, hours=1))
-    assert amounts(due(part(), losses={RUN: Loss("spot", NOON)}, prices=at_four)) == {"spot": [-4, 4]}
-    assert due(part(), losses={RUN: Loss("spot", NOON)}, prices={}) == ()
+def test_the_example_of_the_reference():
+    assert got([1.0, 0.0], 0.25, gpus=16) == [6, 10]
+    assert got([1.0, 0.0], None, gpus=16) == [0, 16]
+    rows = [tenant("a", used=16), tenant("b")]
+    lines = share_lines(
+        replace(fair(*rows), credit_cap=0.25), [uniform(1, 2, owner_path="")], {"a": 9, "b": 9}, ["a", "b"]
+    )
+    assert [(one.share, one.credit) for one in lines.values()] == [(0.625, -0.125), (0.375, 0.125)]
 
 
-@pytest.mark.parametrize(
-    ("policies", "number"),
-    [
-        ((), None),
-        ((replace(POLICY, effective_from=date(2026, 12, 1)),), None),
-        ((POLICY, replace(POLICY, number=2)), 3),
-        ((replace(POLICY, number=9, effective_from=date(2026, 10, 1)), POLICY), 3),
-        ((POLICY, replace(POLICY, number=4, causes=frozenset())), 4),
-    ],
-)
-def test_the_latest_policy_that_has_begun_applies(policies, number):
-    found = policy_on(policies, KEY.day)
-    assert (found and found.number) == number
-    assert bool(due(part(1), policies=policies)) == (number == 3)
+@pytest.mark.law
+@given(st.lists(st.tuples(WEIGHTS, PASTS), min_size=2, max_size=5), st.sampled_from([0.1, 0.25, 0.4]))
+@examples(30)
+def test_past_use_alone_never_takes_more_than_the_cap_says(level, cap):
+    """Nobody is starved by credits of others, however long they used nothing: the guarantee, within a job for each."""
+    weights, gpus = [weight for weight, _ in level], 64
+    found = got([past for _, past in level], cap, weights, gpus)
+    assert sum(found) == gpus
+    for weight, own in zip(weights, found, strict=True):
+        due = gpus * weight / sum(weights)
+        assert own >= (1 - 2 * cap) * due - 1 - weight / min(weights)
 
 
-def test_what_is_missing_is_posted_once_and_what_is_wrong_is_taken_back():
-    wanted = due(part(1))
-    (first,) = missing_credits(wanted, (), ())
-    assert first.key == f"{wanted[0].key}/1"
-    assert missing_credits(wanted, [first], ()) == ()
-    other = due(part(1, 2))
-    back, second = missing_credits(other, [first], ())
-    assert (back, second.key) == (reversal_of(first), f"{wanted[0].key}/2")
-    # the first content again has a key of its own
-    again, third = missing_credits(wanted, [first, second], {first.key})
-    assert (again.reverses, third.key, third.lines) == (second.key, f"{wanted[0].key}/3", first.lines)
-    assert missing_credits((), [first, second], {first.key}) == (reversal_of(second),)
-    assert missing_credits((), [first], {first.key}) == ()
+@pytest.mark.law
+@given(st.lists(st.tuples(WEIGHTS, PASTS), min_size=2, max_size=4), CAPS, st.sampled_from([1.5, 2.0, 5.0]))
+@examples(30)
+def test_more_weight_never_gets_less_of_the_fleet(level, cap, factor):
+    weights, pasts = [weight for weight, _ in level], [past for _, past in level]
+    before = got(pasts, cap, weights)[0]
+    after = got(pasts, cap, [weights[0] * factor, *weights[1:]])[0]
+    assert after >= before - 1  # the last job of another cannot be split
 
 
-def test_another_policy_of_equal_effect_is_another_content():
-    (first,) = missing_credits(due(part(1)), (), ())
-    newer = due(part(1), policies=(POLICY, replace(POLICY, number=4)))
-    back, second = missing_credits(newer, [first], ())
-    assert (back.reverses, second.reason) == (first.key, "work lost, node_lost: policy 4")
+@pytest.mark.law
+@given(st.lists(PASTS, min_size=2, max_size=4), CAPS, st.floats(0, 0.5))
+@examples(30)
+def test_to_leave_room_unused_gains_at_most_the_cap_and_to_use_more_gains_nothing(pasts, cap, more):
+    before, after = got(pasts, cap), got([pasts[0] + more, *pasts[1:]], cap)
+    assert after[0] <= before[0] + 1
+    assert before[0] - after[0] <= 2 * cap * 64 / len(pasts) + 2
 
 
-@given(st.lists(st.integers(1, 3_599_999), max_size=4), st.integers(-10, 4_000_000), st.integers(1, 5))
-def test_cuts_change_no_credit_and_none_exceeds_its_charge(cuts, lost_after, gpus):
-    bounds = sorted({0, 3_600_000, *cuts})
-    whole = part(gpus=gpus)
-    at = [NOON + timedelta(milliseconds=one) for one in bounds]
-    pieces = [replace(whole, start=a, until=b) for a, b in itertools.pairwise(at)]
-    losses = {RUN: Loss("spot", NOON + timedelta(milliseconds=lost_after))}
-    cut, uncut = due(*pieces, losses=losses), due(whole, losses=losses)
-    assert cut == uncut
-    charged = corrected_cost(whole, books())[0]["USD"]
-    assert all(-charged <= line.amount * 10**12 <= charged for entry in cut for line in entry.lines)
+def test_equals_get_equal_parts_whatever_a_third_used():
+    one, other, third = got([0.2, 0.2, 0.9], 0.25, gpus=60)
+    assert one == other > third > 0
 
 
-def test_every_cause_has_a_meaning():
-    assert set(CAUSE_MEANINGS) == set(LossCause)
+def test_a_sibling_that_used_something_and_waits_for_nothing_counts_for_the_mean():
+    rows = [tenant("a", used=4), tenant("b"), tenant("c", used=8)]
+    shares = replace(fair(*rows), credit_cap=0.25)
+    queue = wanted("a", 8) + wanted("b", 8)
+    # of 24: a used 1/6, c 1/3, b nothing; the mean is 1/6, the cap 1/12
+    assert placed(replace(snapshot(fleet(24), queue), fair_share=shares)) == {"a": 8, "b": 8}
+    lines = share_lines(shares, [uniform(1, 3, owner_path="")], {"a": 8, "b": 8}, ["a", "b", "c"])
+    assert [one.credit for one in lines.values()] == pytest.approx([0, 1 / 12, -1 / 12])
+    assert [one.turn for one in lines.values()] == [2, 1, None]
+
+
+def test_tenants_of_the_page_that_neither_wait_nor_used_anything_do_not_count():
+    shares = replace(fair(tenant("a", used=8)), credit_cap=0.5)
+    clusters = [uniform(1, 1, owner_path="")]
+    alone = share_lines(shares, clusters, {"a": 1}, ["a"])["a"]
+    assert (alone.credit, alone.share) == (0.0, 1.0)
+    assert share_lines(shares, clusters, {"a": 1}, ["a", "b", "c"])["a"] == alone

@@ -60,7 +60,9 @@ class Plain:
             (one.path, [one.held.get(r, 0) + self.shares.strength * one.used.get(r, 0) for r in COUNTED])
             for one in self.shares.tenants
         ]
+        self.used = [(one.path, [self.shares.strength * one.used.get(r, 0) for r in COUNTED]) for one in self.shares.tenants]
         self.left = list(enumerate(given_snapshot.queue))
+        self.waiting = {one.tenant_path for one in given_snapshot.queue}
         self.first = {}
         for place, one in self.left:
             names = one.tenant_path.split("/")
@@ -68,16 +70,42 @@ class Plain:
                 self.first.setdefault("/".join(names[:depth]), place)
             self.first.setdefault(one.tenant_path + OWN, place)
 
-    def share(self, path):
+    def weight(self, path):
+        return 1.0 if path.endswith(OWN) else self.weights.get(path, 1.0)
+
+    def part(self, path, rows):
+        """The largest part of one resource, by weight."""
         inside = path.removesuffix(OWN)
         below = [
-            amounts
-            for own, amounts in self.amounts
-            if own == inside or (not path.endswith(OWN) and own.startswith(f"{inside}/"))
+            amounts for own, amounts in rows if own == inside or (path == inside and own.startswith(f"{inside}/"))
         ]
         whole = self.capacities.at(inside)
         parts = [sum(one[n] for one in below) / whole[n] for n in range(len(COUNTED)) if whole[n]]
-        return max(parts, default=0.0) / (1.0 if path.endswith(OWN) else self.weights.get(inside, 1.0))
+        return max(parts, default=0.0) / self.weight(path)
+
+    def share(self, path):
+        return self.part(path, self.amounts) + self.moved(path)
+
+    def moved(self, path):
+        """What makes past use count only as far as the cap allows."""
+        if self.shares.credit_cap is None:
+            return 0.0
+        above = path.removesuffix(OWN) if path.endswith(OWN) else path.rpartition("/")[0]
+        siblings = {child for own in self.waiting for child in self.child(above, own)}
+        siblings |= {child for own, _ in self.used for child in self.child(above, own) if self.part(child, self.used)}
+        whole = sum(map(self.weight, siblings))
+        mean = sum(self.part(one, self.used) * self.weight(one) for one in siblings) / whole
+        past, most = self.part(path, self.used), self.shares.credit_cap / whole
+        return min(max(past, mean - most), mean + most) - past
+
+    @staticmethod
+    def child(above, own):
+        """The child of a tenant on the way to another; empty if there is none."""
+        if own == above:
+            return [own + OWN]
+        if above and not own.startswith(f"{above}/"):
+            return []
+        return ["/".join(own.split("/")[: above.count("/") + (2 if above else 1)])]
 
     def next(self):
         """The path of the tenant whose turn it is, and its next job."""
@@ -88,7 +116,8 @@ class Plain:
                 at + OWN if path == at else "/".join(path.split("/")[: at.count("/") + (2 if at else 1)])
                 for path in inside
             }
-            at = min(children, key=lambda path: (self.share(path), self.first[path]))
+            # sums in another order differ in their last digits
+            at = min(children, key=lambda path: (round(self.share(path), 9), self.first[path]))
         tenant_path = at.removesuffix(OWN)
         place, found = next(one for one in self.left if one[1].tenant_path == tenant_path)
         self.left.remove((place, found))

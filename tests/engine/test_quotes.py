@@ -36,7 +36,7 @@ def fair_shares(draw):
     amounts = st.dictionaries(st.sampled_from(COUNTED), st.integers(0, 20_000))
     row = st.builds(TenantShare, st.sampled_from(TENANTS), st.sampled_from([0.5, 1, 1, 4]), amounts, amounts)
     rows = draw(st.lists(row, max_size=4, unique_by=lambda one: one.path))
-    return FairShare(tuple(rows), draw(st.sampled_from([0.0, 1.0])))
+    return FairShare(tuple(rows), draw(st.sampled_from([0.0, 1.0])), draw(st.sampled_from([None, 0.0, 0.25])))
 
 
 def submitted(asked, given_snapshot, depth=None):
