@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 from uuid import UUID
 
+from placement.fleet.amounts import amounts_of
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.fleet_state import FleetState
@@ -22,14 +23,14 @@ from placement.fleet.siting import Site
 from placement.ranking.pulls import Pulls
 from placement.ranking.runtimes import runtime_of
 from placement.values.advance import AdvanceReservation
-from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
+from placement.values.decisions import Decisions, KeptRoom, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, LimitState, Release, Snapshot
 from quotas.engine.borrowing import obstacle
 from quotas.engine.origin import Lenders, Origin, origins
 
 from .fair_share import Turns
 from .garbage import collector_paused
-from .kept_room import MOST_AT_ONCE, keep_room
+from .holdings import Holdings
 from .scopes import Choice, Scope, Scopes
 from .share_reasons import ShareReasons
 from .timeline import STEP, Candidate, Seeker, Timeline, release_of, start_text
@@ -58,7 +59,7 @@ def run(snapshot: Snapshot, index: FleetIndex | None = None) -> tuple[Decisions,
                 placements.append(outcome)
             else:
                 waits.append(outcome)
-    return Decisions(tuple(placements), tuple(waits)), cycle
+    return Decisions(tuple(placements), tuple(waits), cycle.kept_rooms()), cycle
 
 
 class Bench(NamedTuple):
@@ -90,8 +91,8 @@ class Cycle:
         self._pulls = Pulls(self._fleet, snapshot)
         self._visibility = Visibility(snapshot, self._fleet, self._book, self._budgets)
         self._placed: list[tuple[JobRequest, Placement]] = []
-        self._kept: dict[UUID, tuple[tuple[int, tuple[int, ...]], ...]] = {}
-        """By job the nodes that are kept for it, by pool."""
+        self._holdings = Holdings(snapshot)
+        """What is kept for jobs that have waited too long."""
         self._claimed = keep_claimed(self._book, snapshot)
         """By job the quota that is kept for it, because others are being stopped for it, and where."""
 
@@ -133,6 +134,7 @@ class Cycle:
         The numbers are the sections of docs/explanation/how-a-cycle-reads.md.
         """
         # 4. What may the job use?
+        self._holdings.reached(job)
         job, visible = self._visibility.of(job)
         # 5. What is known of jobs like it?
         scope = visible.scope(job)
@@ -151,7 +153,7 @@ class Cycle:
             with visible.lender.lending(borrowed.end):
                 return self._take(job, borrowed.choice)
         # 9. Keep room, if it has waited too long
-        kept = self._keep_room(job, scope) if is_first else None
+        kept = self._keep_room(job, scope) if is_first or self._holdings.had(job) else None
         # 10. Wait, with the reasons
         return kept or Wait(job.id, *scope.verdict)
 
@@ -220,30 +222,48 @@ class Cycle:
         )
 
     def _keep_room(self, job: JobRequest, scope: Scope) -> Wait | None:
-        """Keeps room for a job that has waited too long, while few jobs have room kept. Returns the job's wait.
+        """Keeps room for a job that has waited too long, while few jobs have room kept (`holdings`). Returns the job's wait.
 
-        It never keeps nodes that are reserved for later, because they might be closed to the job when they come free;
+        It keeps nothing where quota or a budget would not let the job start, and never nodes that are reserved for later, because they might be closed to the job when they come free;
         and none for a job that avoids some, because it soon avoids fewer. A job that others are stopped for has its nodes already.
         """
-        if scope.verdict is None or scope.verdict.code not in WAITING_FOR_ROOM or len(self._kept) >= MOST_AT_ONCE:
+        if scope.verdict is None or scope.verdict.code not in WAITING_FOR_ROOM:
             return None
         if job.constraints.avoid_nodes or self._visibility.holds_claim(job):
             return None
-        now = self._snapshot.now
-        waited = now - (job.submitted_at or now)
-        if waited.total_seconds() <= self._snapshot.patience_seconds:
-            return None
-        kept = keep_room(self.seeker(job), self._visibility.strictest.state, self._releases(self._snapshot), now)
+        code, message, per_cluster = scope.verdict
+        if not self._holdings.may_keep(job):
+            rest = self._holdings.resting(job)
+            told = None if rest is None else f"{message}; {self._holdings.rest_text(rest)}"
+            return None if told is None else Wait(job.id, code, told, per_cluster)
+        seeker, state = self.seeker(job), self._visibility.strictest.state
+        seeker.ranked = [number for number in seeker.ranked if self._lets_start(job, seeker, number)]
+        kept = self._holdings.find(seeker, state, self._releases(self._snapshot))
         if kept is None:
             return None
         for pool, nodes in kept.nodes:
             self._visibility.hide(pool, nodes, None if kept.start is None else kept.start.at)
-        self._kept[job.id] = kept.nodes
+        self._holdings.keep(job, kept)
         told = f"nodes that become free on {self._fleet.clusters[kept.cluster].name} are kept for it"
+        told += self._holdings.kept_text(job, state)
         if kept.start is not None:
-            told = f"{told}; {start_text(kept.start, now)}"
-        code, message, per_cluster = scope.verdict
+            told = f"{told}; {start_text(kept.start, self._snapshot.now)}"
         return Wait(job.id, code, f"{message}; {told}", per_cluster, kept.start)
+
+    def _lets_start(self, job: JobRequest, seeker: Seeker, candidate: int) -> bool:
+        """Whether quota and budgets would let the job start there now."""
+        if not (self._snapshot.limits or self._snapshot.user_limits or self._snapshot.budgets):
+            return True
+        pools = [self._fleet.pools[pool] for pool in seeker.ask.pools[candidate].tolist()]
+        flavors = tuple([pool.flavor for pool in pools])
+        named = {pods.name: flavor for pods, flavor in zip(job.pod_sets, flavors, strict=True)}
+        with self._own_quota(job):
+            limits = self._book.open_to(job, pools[0].cluster.name, self._visibility.counted(job))
+            return (obstacle(limits, amounts_of(job, named)) or self._budgets.refusing(job, flavors)) is None
+
+    def kept_rooms(self) -> tuple[KeptRoom, ...]:
+        """What is kept for jobs that have waited too long, after the last job."""
+        return self._holdings.rooms(self._visibility.strictest.state) if self._holdings.kept else ()
 
     def _releases(self, snapshot: Snapshot) -> tuple[Release, ...]:
         """The expected ends of jobs that ran before this cycle, and of those that it has placed."""
@@ -303,7 +323,8 @@ class Cycle:
     def bench(self, job: JobRequest) -> Bench:
         """What a trial of the job starts from, after the last job of the queue."""
         job, visible = self._visibility.of(job)
-        kept, gate = self._kept.get(job.id, ()), visible.sight.gate
+        keeping, gate = self._holdings.kept.get(job.id), visible.sight.gate
+        kept = () if keeping is None else keeping.nodes
         counted = visible.sight.counted
         return Bench(job, visible.state, visible.scopes, self._book, self._budgets, kept, gate is not None, counted)
 

@@ -4,7 +4,7 @@ Values that a cycle creates by the hundred thousand are named tuples: one costs 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
@@ -119,8 +119,35 @@ class Wait(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRoom:
+    """The nodes of a cluster that are kept for a waiting job, since when, and until when at most.
+
+    After `until` it is given up, and from `again` on nodes may be kept for the job again; None without such a bound.
+    `idle` is what is free there after the cycle, in base units: `gpu`, and `cpu` of nodes without GPUs.
+    """
+
+    job_id: UUID
+    cluster_id: UUID
+    nodes: tuple[str, ...]
+    since: datetime
+    until: datetime | None = None
+    again: datetime | None = None
+    start: Start | None = None
+    idle: Mapping[str, int] = field(default_factory=dict)
+
+    def is_given_up(self, now: datetime) -> bool:
+        """Whether it was kept as long as is allowed."""
+        return self.until is not None and self.until <= now
+
+    def rests(self, now: datetime) -> bool:
+        """Whether it was given up, and nothing is kept for the job yet."""
+        return self.is_given_up(now) and (self.again is None or now < self.again)
+
+
+@dataclass(frozen=True, slots=True)
 class Decisions:
     """The complete output of one cycle, in the order in which the jobs were considered."""
 
     placements: tuple[Placement, ...]
     waits: tuple[Wait, ...]
+    kept: tuple[KeptRoom, ...] = ()

@@ -16,6 +16,7 @@ from clusters.engine.gpu_facts import GpuFacts
 from .advance import AdvanceReservation
 from .budgets import BudgetState
 from .datasets import DataNeed
+from .decisions import KeptRoom
 from .gpu_needs import GpuNeeds
 from .images import KnownImage
 from .limits import LimitState as LimitState
@@ -375,3 +376,7 @@ class Snapshot:
     """The limits on what each user may hold."""
     overdrawn: Mapping[UUID, int] = field(default_factory=dict)
     """By limit that was reduced below its use, how much of the use must end before anything is free."""
+    kept: tuple[KeptRoom, ...] = ()
+    """What was kept for jobs in the cycle before, and what was given up and rests."""
+    keep_seconds: int | None = None
+    """How long room is kept for a job that does not get it; None: without end."""

@@ -109,7 +109,8 @@ def test_to_leave_room_unused_gains_at_most_the_cap_and_to_use_more_gains_nothin
 
 def test_equals_get_equal_parts_whatever_a_third_used():
     one, other, third = got([0.2, 0.2, 0.9], 0.25, gpus=60)
-    assert one == other > third > 0
+    assert abs(one - other) <= 1  # the last job goes to one of them
+    assert min(one, other) > third > 0
 
 
 def test_a_sibling_that_used_something_and_waits_for_nothing_counts_for_the_mean():
