@@ -23,6 +23,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "quotas_holdmovement": GROWS,
     "quotas_hold": KEPT,
     "quotas_reservedquota": KEPT,
+    "quotas_keptidle": KEPT,
     # Written by a trigger of the owner with the end of each hold.
     "quotas_pastuse": READ,
     "quotas_pasthalflife": KEPT,
@@ -80,6 +81,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_preemption": KEPT,
     "federation_preemptionvictim": GROWS,
     "federation_move": GROWS,
+    "federation_keptroom": KEPT,
     "federation_artifact": KEPT,
     "clusters_avoidednode": KEPT,
     # Written by triggers of the owner with each change of nodes.

@@ -13,6 +13,7 @@ from .api import prepulls as prepulls_api
 from .api import priority_classes as priority_classes_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
+from .api import kept_room as kept_room_api
 from .api import shares as shares_api
 from .api import standstill as standstill_api
 from .api import tree as tree_api
@@ -62,6 +63,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("priority-classes", priority_classes_api.PriorityClasses.as_view()),
     path("priority-classes/<uuid:class_id>", priority_classes_api.OnePriorityClass.as_view()),
     path("shares", shares_api.Shares.as_view()),
+    path("kept-room", kept_room_api.KeptRooms.as_view()),
     path("tree", tree_api.Tree.as_view()),
     path("tree/plan", tree_api.TreePlanView.as_view()),
     path("tree/apply", tree_api.TreeApplyView.as_view()),

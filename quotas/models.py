@@ -369,6 +369,36 @@ class PastUse(models.Model):
         return f"{self.tenant_id} {self.resource} {self.level}"
 
 
+class KeptIdle(models.Model):
+    """What is kept idle for a tenant, for an opaque holder: it counts as used by the tenant, but is not held.
+
+    It counts from `created_at` to `ended_at`, and never beyond `until_at`. Another amount is another row. Only the end is
+    ever written; a trigger chooses its time and adds it to the past use (`migrations/0008_kept_idle.sql`).
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    holder_id = models.UUIDField()
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    amounts = models.JSONField()
+    created_at = models.DateTimeField(db_default=Now())
+    until_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name_plural = "kept idle"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["holder_id"], condition=Q(ended_at__isnull=True), name="one_open_kept_idle_per_holder"
+            ),
+            models.CheckConstraint(condition=Q(ended_at__gte=F("created_at")), name="kept_idle_ends_after_it_began"),
+            models.CheckConstraint(condition=_whole_amounts(), name="kept_idle_amounts_are_whole"),
+        ]
+        indexes = [models.Index(fields=["holder_id"], name="kept_idle_by_holder")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.amounts}"
+
+
 class PastHalfLife(models.Model):
     """The half-life with which past use is counted: one row. A change counts the past use again from all holds."""
 

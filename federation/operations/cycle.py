@@ -26,12 +26,13 @@ from federation.engine.objects.ranks import Stretch, stretches_of
 from federation.engine.objects.rendering import kept_levels
 from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.operations import figures, transitions
+from federation.operations.kept_room import keep_room
 from federation.operations.lowered_limits import take_back_surplus
 from federation.operations.preemption import end_claims, preempt
 from federation.operations.reservations import release_no_shows
 from federation.operations.waiting_reasons import explain, tell_refused, tell_unaffordable
 from federation.queries.claimed_attempts import spec_hash_of
-from federation.queries.in_use import features_in_use
+from federation.queries.in_use import InUse, features_in_use
 from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.reservations import load_reservations
@@ -84,20 +85,24 @@ def run_scheduling_cycle() -> Round:
             take_back_surplus()
         if in_use.reservations:
             release_no_shows()
-        done = _run(load_snapshot(database_now(), QUEUE_DEPTH, in_use))
+        done = _run(load_snapshot(database_now(), QUEUE_DEPTH, in_use), in_use)
     figures.DECISIONS.labels("placed").inc(done.placed)
     figures.DECISIONS.labels("waiting").inc(done.waiting)
     return done
 
 
-def _run(snapshot: Snapshot) -> Round:
+def _run(snapshot: Snapshot, in_use: InUse) -> Round:
     if not snapshot.queue:
+        if in_use.kept_room:
+            keep_room(())
         return Round(0, 0, 0)
     decisions, final = cycle.run(snapshot, _fleet_index)
     lookup, placed = _Lookup(snapshot), 0
     lookup.know_runtimes(decisions.placements)
     for start in range(0, len(decisions.placements), APPLY_BATCH):
         placed += _apply(decisions.placements[start : start + APPLY_BATCH], lookup)
+    if in_use.kept_room or decisions.kept:
+        keep_room(decisions.kept)
     explain(preempt(snapshot, final, decisions.waits))
     return Round(len(snapshot.queue), placed, len(decisions.waits))
 

@@ -14,7 +14,9 @@ SELECT EXISTS (SELECT FROM federation_preemption WHERE ended_at IS NULL),
        EXISTS (SELECT FROM quotas_quotalimit WHERE removed_at IS NULL AND reclaim_at IS NOT NULL),
        EXISTS (SELECT FROM quotas_userlimit),
        EXISTS (SELECT FROM billing_budget WHERE removed_at IS NULL),
-       EXISTS (SELECT FROM billing_price WHERE lower(valid) > now())
+       EXISTS (SELECT FROM billing_price WHERE lower(valid) > now()),
+       EXISTS (SELECT FROM federation_keptroom WHERE ended_at IS NULL)
+       OR EXISTS (SELECT FROM federation_keptroom WHERE outcome = 'given_up' AND again_at > now())
 """
 
 
@@ -36,6 +38,8 @@ class InUse(NamedTuple):
     user_limits: bool = True
     budgets: bool = True
     announced_prices: bool = True
+    kept_room: bool = True
+    """Room that is kept for a job, or was given up so recently that nothing is kept for it yet."""
 
 
 ALL = InUse()

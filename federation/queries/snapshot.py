@@ -28,6 +28,7 @@ from clusters.queries.fleet import ClusterView
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.images import known_images, pull_seconds
 from federation.queries.in_use import ALL, InUse
+from federation.queries.kept_room import load_kept
 from federation.queries.offered import cluster_of, foreign_use, node_of, offered
 from federation.queries.policies import load_policies
 from federation.queries.preemption import with_preemption
@@ -84,6 +85,8 @@ def load_snapshot(now: datetime, depth: int, features: InUse | None = None) -> S
         fair_share=load_fair_share() if features is None or _is_shared(queue) else None,
         images=(images := known_images(queue)),
         pull_seconds=pull_seconds() if images else {},
+        kept=load_kept(now) if in_use.kept_room else (),
+        keep_seconds=settings.KEPT_ROOM_SECONDS,
     )
     snapshot = with_preemption(snapshot, in_use)
     return with_times(snapshot) if _needs_times(snapshot) else snapshot

@@ -8,6 +8,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from federation.models import KeptRoom
+from federation.queries.kept_room import Cost, costs_of, kept_rooms
 from federation.queries.turns import TenantTurn, turns_of
 from foundation.pages import Form, asked, show, typed
 from foundation.problems import Invalid, Problem
@@ -43,8 +45,17 @@ class ShareRow:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRow:
+    """Room that is kept for a job, with what it costs."""
+
+    room: KeptRoom
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
 class SharesPage:
     rows: tuple[ShareRow, ...]
+    kept: tuple[KeptRow, ...]
     is_cut: bool
     is_on: bool
     cap: float
@@ -63,13 +74,14 @@ class WeightPage:
 
 @page(takes=("tenant",))
 def shares(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """The tree of tenants with what each holds, what its past use adds, and whose turn is next."""
+    """The tree of tenants with what each holds, what its past use adds, whose turn is next, and the room that is kept."""
     match = match_tenants(actor, asked(request).get("tenant", ""))
     tenants = sorted(match.tenants.order_by("path")[: MOST_SHOWN + 1], key=lambda tenant: tenant.path.split("/"))
     turns = turns_of(actor, tenants[:MOST_SHOWN]) if tenants else ()
     top = min((turn.depth for turn in turns), default=0)
     shown = SharesPage(
         rows=tuple(_row(turn, top) for turn in turns),
+        kept=_kept(actor, match),
         is_cut=len(tenants) > MOST_SHOWN,
         is_on=settings.FAIR_SHARE,
         cap=float(settings.FAIR_SHARE_CREDIT_CAP) * 100,
@@ -112,6 +124,12 @@ def _number(text: str) -> Decimal:
         return Decimal(text.strip()[:20])
     except InvalidOperation:
         raise Invalid.field("weight", "malformed", "a decimal number, such as 2 or 0.5") from None
+
+
+def _kept(actor: Actor, match: TenantMatch) -> tuple[KeptRow, ...]:
+    rooms = list(kept_rooms(actor).filter(job__tenant__in=match.tenants).order_by("since_at")[:MOST_SHOWN])
+    costs = costs_of(rooms)
+    return tuple(KeptRow(room, costs[room.id]) for room in rooms)
 
 
 def _row(turn: TenantTurn, top: int) -> ShareRow:

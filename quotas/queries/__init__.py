@@ -35,11 +35,16 @@ class Use(NamedTuple):
 
 
 USES = """
-WITH life AS MATERIALIZED (SELECT quotas_half_life() AS seconds), pending AS (
-    SELECT h.tenant_id, asked.resource, sum(asked.amount) AS held, sum(asked.amount * (1 - quotas_left_after(
-            extract(epoch FROM now() - h.created_at)::double precision, life.seconds))) AS used
-    FROM quotas_hold AS h CROSS JOIN LATERAL quotas_counted(h.amounts) AS asked CROSS JOIN life
-    WHERE h.state = 'pending' GROUP BY h.tenant_id, asked.resource
+WITH life AS MATERIALIZED (SELECT quotas_half_life() AS seconds), open AS (
+    SELECT h.tenant_id, h.amounts, h.created_at, now() AS until, true AS is_held FROM quotas_hold AS h WHERE h.state = 'pending'
+    UNION ALL
+    SELECT k.tenant_id, k.amounts, k.created_at, least(now(), k.until_at), false FROM quotas_keptidle AS k WHERE k.ended_at IS NULL
+), pending AS (
+    SELECT o.tenant_id, asked.resource, sum(CASE WHEN o.is_held THEN asked.amount ELSE 0 END) AS held,
+        sum(asked.amount * greatest(0, quotas_left_after(extract(epoch FROM now() - o.until)::double precision, life.seconds)
+            - quotas_left_after(extract(epoch FROM now() - o.created_at)::double precision, life.seconds))) AS used
+    FROM open AS o CROSS JOIN LATERAL quotas_counted(o.amounts) AS asked CROSS JOIN life
+    GROUP BY o.tenant_id, asked.resource
 ), past AS (
     SELECT p.tenant_id, p.resource::text, p.level * quotas_left_after(
         extract(epoch FROM now() - p.at)::double precision, life.seconds) AS used
@@ -47,7 +52,7 @@ WITH life AS MATERIALIZED (SELECT quotas_half_life() AS seconds), pending AS (
 )
 SELECT t.path, resource, coalesce(pending.held, 0), coalesce(pending.used, 0) + coalesce(past.used, 0)
 FROM pending FULL JOIN past USING (tenant_id, resource) JOIN tenancy_tenant AS t ON t.id = tenant_id
-WHERE pending.held > 0 OR coalesce(past.used, 0) > 1e-3
+WHERE pending.held > 0 OR coalesce(pending.used, 0) + coalesce(past.used, 0) > 1e-3
 """
 
 
@@ -235,7 +240,9 @@ def limit_by_id(actor: Actor, limit_id: UUID) -> QuotaLimit:
 
 
 def uses() -> dict[str, Use]:
-    """By path, what tenants themselves hold now, and what they held in the past, where either is not zero."""
+    """By path, what tenants themselves hold now, and what they held in the past or had kept idle for them, where either is not
+    zero.
+    """
     with connection.cursor() as cursor:
         cursor.execute(USES)
         rows = cursor.fetchall()

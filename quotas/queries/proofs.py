@@ -135,7 +135,7 @@ FULL_PROOFS = (
     ),
     *PROOFS[1:],
     (
-        "past use of {1} by tenant {0} is {2}, but its ended holds make {3}",
+        "past use of {1} by tenant {0} is {2}, but its ended holds and what was kept idle for it make {3}",
         """
         SELECT coalesce(p.tenant_id, made.tenant_id), coalesce(p.resource, made.resource), p.level, made.level
         FROM quotas_pastuse AS p FULL JOIN quotas_past_use_of_holds() AS made

@@ -127,6 +127,7 @@ STANDS_IN = {
     ("shares.TenantShare", "weight"): 1.0,
     ("shares.FairShare", "strength"): 1.0,
     ("shares.FairShareRule", "strength"): 1.0,
+    ("shares.FairShareRule", "credit_cap"): 0.25,
     ("shares.FairShareRule", "half_life_seconds"): 86_400.0,
     ("simulation.JobRun", "cluster"): -1,
     ("traces.Shaping", "gpus_per_node"): 8,

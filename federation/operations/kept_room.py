@@ -1,0 +1,96 @@
+"""Records the room that a cycle keeps for jobs, from cycle to cycle, and charges what is idle there to the jobs' tenants."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from django.db import connection, transaction
+
+import quotas.operations
+from federation.models import Job, JobEvent, KeptRoom
+from foundation.rows import insert_rows
+from placement.values import decisions as values
+from quotas.operations import Idle
+
+SLIP = timedelta(minutes=1)
+"""An expected start is written again if it moved by this much."""
+END = """
+UPDATE federation_keptroom AS kept
+   SET ended_at = greatest(now(), kept.since_at),
+       outcome = CASE WHEN job.state IN ('dispatching', 'running', 'succeeded', 'failed') THEN 'placed'
+                      WHEN job.state <> 'queued' THEN 'withdrawn'
+                      WHEN kept.until_at <= now() THEN 'given_up' ELSE 'released' END
+  FROM federation_job AS job
+ WHERE kept.ended_at IS NULL AND job.id = kept.job_id AND kept.id <> ALL(%s)
+RETURNING job.id, kept.outcome, kept.since_at, kept.until_at, kept.again_at
+"""
+
+
+def keep_room(kept: Sequence[values.KeptRoom]) -> None:
+    """From now on, exactly this is kept; what is not kept any more ends. Rows that did not change are not written.
+
+    Only one cycle runs at a time, so nothing else writes these rows. Whatever a cycle did not write because it was
+    interrupted, the next one does.
+    """
+    with transaction.atomic():
+        wanted = {one.job_id: one for one in kept}
+        standing = {
+            row.job_id: row
+            for row in KeptRoom.objects.filter(ended_at=None)
+            if row.job_id in wanted and row.until_at == wanted[row.job_id].until
+        }
+        _end_others([row.id for row in standing.values()])
+        tenants = dict(Job.objects.filter(id__any_of=list(wanted)).values_list("id", "tenant_id"))
+        idle = {}
+        for job_id, one in wanted.items():
+            row = standing.get(job_id)
+            if row is None:
+                row = _begin(one)
+            elif _has_changed(row, one):
+                row.cluster_id, row.nodes, row.expected_at = one.cluster_id, list(one.nodes), _start_of(one)
+                row.save(update_fields=["cluster_id", "nodes", "expected_at"])
+            idle[row.id] = Idle(tenants[job_id], one.idle, row.until_at)
+        quotas.operations.keep_idle(idle)
+
+
+def _begin(one: values.KeptRoom) -> KeptRoom:
+    assert one.until is not None
+    assert one.again is not None
+    return KeptRoom.objects.create(
+        job_id=one.job_id,
+        cluster_id=one.cluster_id,
+        nodes=list(one.nodes),
+        expected_at=_start_of(one),
+        since_at=one.since,
+        until_at=one.until,
+        again_at=one.again,
+    )
+
+
+def _end_others(stays: Sequence[object]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(END, [list(stays)])
+        ended = cursor.fetchall()
+    insert_rows(
+        [
+            JobEvent(
+                job_id=job_id,
+                kind="kept_room_given_up",
+                message=f"Nodes were kept for it from {since:%d %b %H:%M} UTC until {until:%d %b %H:%M} UTC and did not become "
+                f"free in time. They are open to others, and may be kept for it again from {again:%d %b %H:%M} UTC on.",
+            )
+            for job_id, outcome, since, until, again in ended
+            if outcome == "given_up"
+        ]
+    )
+
+
+def _start_of(one: values.KeptRoom) -> object:
+    return None if one.start is None else one.start.at
+
+
+def _has_changed(row: KeptRoom, one: values.KeptRoom) -> bool:
+    if (row.cluster_id, row.nodes) != (one.cluster_id, list(one.nodes)):
+        return True
+    if row.expected_at is None or one.start is None:
+        return (row.expected_at is None) != (one.start is None)
+    return bool(abs(row.expected_at - one.start.at) >= SLIP)
