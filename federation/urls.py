@@ -6,6 +6,7 @@ from .api import artifacts as artifacts_api
 from .api import attestations, quotes
 from .api import failure_rules as failure_rules_api
 from .api import jobs as api
+from .api import kept_room as kept_room_api
 from .api import moves as moves_api
 from .api import policies as policies_api
 from .api import preemptions as preemptions_api
@@ -13,7 +14,6 @@ from .api import prepulls as prepulls_api
 from .api import priority_classes as priority_classes_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
-from .api import kept_room as kept_room_api
 from .api import shares as shares_api
 from .api import standstill as standstill_api
 from .api import tree as tree_api

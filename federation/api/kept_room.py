@@ -39,9 +39,7 @@ class KeptRooms(ApiView):
     @extend_schema(operation_id="kept_room_list", responses=page_shape(KeptRoomShape))
     def get(self, request: Request) -> Response:
         """Lists the room that is kept now for jobs that you may see: for whom, since when, and what it costs."""
-        answer = self.page(
-            kept_rooms(self.actor, self.query.get("tenant", "")), orders=ORDERS, render=lambda row: row
-        )
+        answer = self.page(kept_rooms(self.actor, self.query.get("tenant", "")), orders=ORDERS, render=lambda row: row)
         rows = answer.data["items"]
         costs = costs_of(rows)
         answer.data["items"] = [_shown(row, costs[row.id]) for row in rows]

@@ -36,7 +36,9 @@ class ShareShown(serializers.Serializer[Any]):
     weight = serializers.CharField()
     held = serializers.FloatField(help_text="What it holds now, of the resource of which it holds most.")
     used = serializers.FloatField(help_text="Likewise what its decayed past use adds.")
-    share = serializers.FloatField(help_text="Both together, by weight, past use as far as it counts: the smallest goes next.")
+    share = serializers.FloatField(
+        help_text="Both together, by weight, past use as far as it counts: the smallest goes next."
+    )
     credit = serializers.FloatField(
         help_text="How far past use puts it ahead of its siblings, in units of `share`; negative: back. It is capped."
     )

@@ -10,7 +10,7 @@ from django.db import migrations, models
 SQL = Path(__file__).with_name("0028_kept_room.sql").read_text(encoding="utf-8")
 UNDO = """
 DROP TRIGGER federation_guard_kept_room ON federation_keptroom;
-DROP FUNCTION federation_guard_kept_room;
+DROP FUNCTION federation_guard_room;
 """
 
 

@@ -1,5 +1,5 @@
 -- Who has room kept, since when and until when at most, does not change; it ends once.
-CREATE OR REPLACE FUNCTION federation_guard_kept_room() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION federation_guard_room() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'DELETE' OR OLD.ended_at IS NOT NULL
        OR (NEW.id, NEW.job_id, NEW.since_at, NEW.until_at, NEW.again_at)
@@ -14,4 +14,4 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER federation_guard_kept_room BEFORE UPDATE OR DELETE ON federation_keptroom
-    FOR EACH ROW EXECUTE FUNCTION federation_guard_kept_room();
+    FOR EACH ROW EXECUTE FUNCTION federation_guard_room();

@@ -1,7 +1,7 @@
 """Records the room that a cycle keeps for jobs, from cycle to cycle, and charges what is idle there to the jobs' tenants."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 
@@ -84,7 +84,7 @@ def _end_others(stays: Sequence[object]) -> None:
     )
 
 
-def _start_of(one: values.KeptRoom) -> object:
+def _start_of(one: values.KeptRoom) -> datetime | None:
     return None if one.start is None else one.start.at
 
 

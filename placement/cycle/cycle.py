@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
-from uuid import UUID
 
 from placement.fleet.amounts import amounts_of
 from placement.fleet.budgets import BudgetBook

@@ -18,7 +18,7 @@ UNDO = f"""
 CREATE OR REPLACE FUNCTION quotas_past_use_of_holds(){BEFORE}
 DROP TRIGGER quotas_kept_idle_is_past_use ON quotas_keptidle;
 DROP TRIGGER quotas_guard_kept_idle ON quotas_keptidle;
-DROP FUNCTION quotas_guard_kept_idle;
+DROP FUNCTION quotas_guard_idle;
 """
 
 

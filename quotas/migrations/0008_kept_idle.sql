@@ -1,6 +1,6 @@
 -- What is kept idle for a tenant counts as used by it from its beginning to its end. A row begins open and ends once; then it is
 -- added to the past use as an ended hold is.
-CREATE OR REPLACE FUNCTION quotas_guard_kept_idle() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION quotas_guard_idle() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
         IF NEW.ended_at IS NULL AND NEW.created_at BETWEEN transaction_timestamp() AND clock_timestamp() THEN
@@ -20,7 +20,7 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER quotas_guard_kept_idle BEFORE INSERT OR UPDATE OR DELETE ON quotas_keptidle
-    FOR EACH ROW EXECUTE FUNCTION quotas_guard_kept_idle();
+    FOR EACH ROW EXECUTE FUNCTION quotas_guard_idle();
 CREATE TRIGGER quotas_kept_idle_is_past_use AFTER UPDATE ON quotas_keptidle
     REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION quotas_add_past_use();
 

@@ -23,7 +23,9 @@ def keep_idle(idle: Mapping[UUID, Idle]) -> None:
     """From now on, exactly this is kept idle, by holder. Rows whose amounts did not change are not written."""
     with transaction.atomic():
         standing = {one.holder_id: one for one in KeptIdle.objects.filter(ended_at=None)}
-        same = {holder for holder, one in standing.items() if holder in idle and one.amounts == dict(idle[holder].amounts)}
+        same = {
+            holder for holder, one in standing.items() if holder in idle and one.amounts == dict(idle[holder].amounts)
+        }
         over = [one.id for holder, one in standing.items() if holder not in same]
         if over:
             KeptIdle.objects.filter(id__any_of=over, ended_at=None).update(ended_at=Now())

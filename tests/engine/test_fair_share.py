@@ -60,7 +60,9 @@ class Plain:
             (one.path, [one.held.get(r, 0) + self.shares.strength * one.used.get(r, 0) for r in COUNTED])
             for one in self.shares.tenants
         ]
-        self.used = [(one.path, [self.shares.strength * one.used.get(r, 0) for r in COUNTED]) for one in self.shares.tenants]
+        self.used = [
+            (one.path, [self.shares.strength * one.used.get(r, 0) for r in COUNTED]) for one in self.shares.tenants
+        ]
         self.left = list(enumerate(given_snapshot.queue))
         self.waiting = {one.tenant_path for one in given_snapshot.queue}
         self.first = {}
@@ -76,9 +78,7 @@ class Plain:
     def part(self, path, rows):
         """The largest part of one resource, by weight."""
         inside = path.removesuffix(OWN)
-        below = [
-            amounts for own, amounts in rows if own == inside or (path == inside and own.startswith(f"{inside}/"))
-        ]
+        below = [amounts for own, amounts in rows if own == inside or (path == inside and own.startswith(f"{inside}/"))]
         whole = self.capacities.at(inside)
         parts = [sum(one[n] for one in below) / whole[n] for n in range(len(COUNTED)) if whole[n]]
         return max(parts, default=0.0) / self.weight(path)

@@ -19,6 +19,7 @@ from .fleets import NOW, cluster, flavor, job, limit, node, pods, snapshot, unif
 from .test_kept_room import LONG_AGO, outcome
 
 HOUR = timedelta(hours=1)
+NONE: tuple[KeptRoom, ...] = ()
 
 
 def fleet(*free):
@@ -27,7 +28,9 @@ def fleet(*free):
 
 
 def gang(tenant="acme/ml", count=2, **more):
-    return job(pods(count, 8), submitted_at=LONG_AGO, tenant=tenant, shape=more.pop("shape", f"{tenant}{count}"), **more)
+    return job(
+        pods(count, 8), submitted_at=LONG_AGO, tenant=tenant, shape=more.pop("shape", f"{tenant}{count}"), **more
+    )
 
 
 def kept_of(one, *nodes, since=NOW, **more):
@@ -113,9 +116,7 @@ def test_at_most_four_are_kept_and_no_tenant_has_two_while_another_that_could_ke
         one = one if is_old else replace(one, submitted_at=NOW)
         queue.append(one)
         found[one.id] = one
-    whole = replace(
-        snapshot(fleet(*[7] * 60), queue), fair_share=FairShare() if is_fair else None, keep_seconds=3600
-    )
+    whole = replace(snapshot(fleet(*[7] * 60), queue), fair_share=FairShare() if is_fair else None, keep_seconds=3600)
     kept = holders(whole)
     assert len(kept) == len(set(kept)) <= 4
     count = Counter(found[one].tenant_path for one in kept)
@@ -182,12 +183,10 @@ def test_room_is_given_up_after_a_set_time_and_rests_as_long_with_the_reason():
 
 def test_behind_runs_without_end_a_tenant_idles_nodes_at_most_half_of_the_time():
     """Two nodes, of which one never comes free: the free one is kept an hour, and open an hour."""
-    large, small, open_, kept = gang(), job(pods(1, 8), shape="small"), 0, ()
+    large, small, open_, kept = gang(), job(pods(1, 8), shape="small"), 0, NONE
     for minute in range(0, 24 * 60, 10):
         now = NOW + timedelta(minutes=minute)
-        decisions = decide(
-            replace(snapshot(fleet(0, 8), [large, small]), now=now, kept=kept, keep_seconds=3600)
-        )
+        decisions = decide(replace(snapshot(fleet(0, 8), [large, small]), now=now, kept=kept, keep_seconds=3600))
         open_ += bool(decisions.placements)
         kept = decisions.kept or kept
     assert open_ == 24 * 6 / 2
@@ -196,7 +195,7 @@ def test_behind_runs_without_end_a_tenant_idles_nodes_at_most_half_of_the_time()
 def test_five_gangs_of_five_tenants_start_within_a_bound_under_a_stream_of_small_jobs():
     """Each needs all of the fleet's four nodes; small jobs of a sixth tenant never stop coming, and each runs an hour."""
     gangs = [gang(f"t{number}", 4) for number in range(5)]
-    waiting, running, kept, started = list(gangs), [], (), {}
+    waiting, running, kept, started = list(gangs), [], NONE, {}
     for step in range(120):
         now = NOW + timedelta(minutes=10 * step)
         running = [one for one in running if one[0] > now]
