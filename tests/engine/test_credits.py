@@ -122,6 +122,8 @@ def test_a_sibling_that_used_something_and_waits_for_nothing_counts_for_the_mean
     lines = share_lines(shares, [uniform(1, 3, owner_path="")], {"a": 8, "b": 8}, ["a", "b", "c"])
     assert [one.credit for one in lines.values()] == pytest.approx([0, 1 / 12, -1 / 12])
     assert [one.turn for one in lines.values()] == [2, 1, None]
+    asked = share_lines(shares, [uniform(1, 3, owner_path="")], {"a": 8, "b": 8}, ["a", "b"])
+    assert asked == {path: lines[path] for path in ("a", "b")}
 
 
 def test_tenants_of_the_page_that_neither_wait_nor_used_anything_do_not_count():
