@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import QuerySet
 
+import quotas.queries
 from federation.models import KeptRoom
 from placement.values import decisions as values
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
@@ -20,12 +21,6 @@ SELECT job_id, cluster_id, nodes::text, since_at, until_at, again_at FROM federa
  WHERE outcome = 'given_up' AND again_at > %s
    AND NOT EXISTS (SELECT FROM federation_keptroom AS later WHERE later.job_id = given.job_id AND later.ended_at IS NULL)
  ORDER BY 4, 1
-"""
-COSTS = """
-SELECT holder_id, coalesce(sum((amounts ->> 'gpu')::numeric) FILTER (WHERE ended_at IS NULL AND until_at > now()), 0)::bigint,
-       coalesce(sum((amounts ->> 'gpu')::numeric
-           * extract(epoch FROM least(coalesce(ended_at, now()), until_at) - created_at)), 0)::float
-  FROM quotas_keptidle WHERE holder_id = ANY(%s) GROUP BY holder_id
 """
 MILLI = 1000
 HOUR = 3600
@@ -62,10 +57,10 @@ def kept_rooms(actor: Actor, tenant_path: str = "") -> QuerySet[KeptRoom]:
 
 def costs_of(rooms: list[KeptRoom]) -> Mapping[UUID, Cost]:
     """What these cost so far, by their ids. No query without any."""
-    found = {room.id: Cost() for room in rooms}
-    if found:
-        with connection.cursor() as cursor:
-            cursor.execute(COSTS, [list(found)])
-            for holder_id, milli, milli_seconds in cursor.fetchall():
-                found[holder_id] = Cost(milli / MILLI, milli_seconds / MILLI / HOUR)
-    return found
+    costs = quotas.queries.idle_costs([room.id for room in rooms])
+    nothing = quotas.queries.IdleCost(0, 0.0)
+    return {
+        room.id: Cost(one.milli_gpu / MILLI, one.milli_gpu_seconds / MILLI / HOUR)
+        for room in rooms
+        for one in [costs.get(room.id, nothing)]
+    }

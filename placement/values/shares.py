@@ -23,8 +23,8 @@ class TenantShare:
 @dataclass(frozen=True, slots=True)
 class FairShare:
     """The tenants with a weight other than 1, holds or past use. `strength` is what a unit of past use counts, in units
-    held now; 0 forgets the past. `credit_cap` is the most that past use moves a tenant, forwards or back, as a part of what
-    is due to it; None: no bound.
+    held now; 0 forgets the past. `credit_cap` is the most that past use moves a tenant, forwards or back, as a part of
+    its fair part; None: no bound.
     """
 
     tenants: tuple[TenantShare, ...] = ()

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from .borrowing import Book, Obstacle, obstacle
 from .holds import Limit, UserLimit, own_lines, parents
-from .reserved import Kept, Reserves
+from .kept_at_times import Kept
+from .reserved import Reserves
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from .amounts import MAX_AMOUNT, format_amount
 from .borrowing import Book, Chains, Obstacle, obstacle, path_prefixes, take
-from .reserved import Kept, Reserves
+from .kept_at_times import Kept
+from .reserved import Reserves
 
 Code = Literal["quota_exceeded", "user_limit_exceeded", "already_held", "tenant_moved"]
 ANY_USER = UUID(int=0)

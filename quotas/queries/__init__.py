@@ -20,6 +20,8 @@ from quotas.engine.reserving import Reserved
 from quotas.models import HoldMovement, QuotaLimit, SubmissionLimit, UserHolding, UserLimit
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
+from .kept_idle import IdleCost as IdleCost
+from .kept_idle import idle_costs as idle_costs
 from .proofs import FULL_PROOFS, PROOFS
 
 M = TypeVar("M", QuotaLimit, UserLimit, SubmissionLimit)
