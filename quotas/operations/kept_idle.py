@@ -1,14 +1,17 @@
 """Counts what is kept idle for tenants as used by them."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models.functions import Now
 
+from foundation.clock import database_now
 from quotas.models import KeptIdle
+
+SHORTEST = timedelta(minutes=1)
 
 
 class Idle(NamedTuple):
@@ -20,17 +23,22 @@ class Idle(NamedTuple):
 
 
 def keep_idle(idle: Mapping[UUID, Idle]) -> None:
-    """From now on, exactly this is kept idle, by holder. Rows whose amounts did not change are not written."""
+    """From now on, this is kept idle, by holder; for all others it ends. An amount that changes is written when the row is a minute
+    old, so that rounds that follow each other closely do not fill the table.
+    """
     with transaction.atomic():
+        recent = database_now() - SHORTEST
         standing = {one.holder_id: one for one in KeptIdle.objects.filter(ended_at=None)}
-        same = {
-            holder for holder, one in standing.items() if holder in idle and one.amounts == dict(idle[holder].amounts)
+        stays = {
+            holder
+            for holder, one in standing.items()
+            if holder in idle and (one.amounts == dict(idle[holder].amounts) or one.created_at > recent)
         }
-        over = [one.id for holder, one in standing.items() if holder not in same]
+        over = [one.id for holder, one in standing.items() if holder not in stays]
         if over:
             KeptIdle.objects.filter(id__any_of=over, ended_at=None).update(ended_at=Now())
         KeptIdle.objects.bulk_create(
             KeptIdle(holder_id=holder, tenant_id=one.tenant_id, amounts=dict(one.amounts), until_at=one.until)
             for holder, one in idle.items()
-            if holder not in same and any(one.amounts.values())
+            if holder not in stays and any(one.amounts.values())
         )

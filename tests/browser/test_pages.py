@@ -6,8 +6,10 @@ from clusters.models import Cluster
 from devtools.screenshots import OF_A_TENANT
 from federation.models import Attempt, Job, JobEvent, Reservation
 from federation.operations import make_reservation
+from federation.operations.kept_room import keep_room
 from foundation.clock import now
 from foundation.plain_json import instant
+from placement.values.decisions import KeptRoom
 from tenancy.models import RoleBinding
 from tests.builders import actor_for, make_cluster, make_spec, redate, submit
 
@@ -46,8 +48,17 @@ def reserve(user):
     return make_reservation(actor_for(user), body, show=lambda row: {"id": str(row.id)}).body["id"]
 
 
+def keep_nodes_for(job):
+    """Room that is kept for the job since an hour ago."""
+    began, hour = now() - timedelta(hours=1), timedelta(hours=1)
+    north = Cluster.objects.get(name="north")
+    kept = KeptRoom(job.id, north.id, ("n0", "n1"), began, began + 6 * hour, began + 12 * hour, None, {"gpu": 8000})
+    keep_room((kept,))
+
+
 def every_path(user):
     job = waiting_job(user)
+    keep_nodes_for(job)
     cluster, tenant = Cluster.objects.get(name="north"), job.tenant
     reserved = reserve(user) if not Reservation.objects.exists() else Reservation.objects.get().id
     return [*PATHS, f"/jobs/{job.id}/", f"/jobs/{job.id}/logs/", f"/clusters/{cluster.id}/", f"/tenants/{tenant.id}/",

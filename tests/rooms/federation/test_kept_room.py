@@ -220,6 +220,9 @@ def test_another_amount_is_another_row(user, nodes, cluster):
     )
     run_scheduling_cycle()
     assert Job.objects.get(id=small.id).state == "dispatching"
+    assert KeptIdle.objects.count() == 1  # a row that is younger than a minute stays
+    shifted(0.1)
+    run_scheduling_cycle()
     amounts = list(KeptIdle.objects.order_by("id").values_list("amounts", "ended_at"))
     assert [one["gpu"] for one, _ in amounts] == [15_000, 14_000]
     assert [ended is None for _, ended in amounts] == [False, True]
