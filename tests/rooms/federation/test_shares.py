@@ -167,6 +167,10 @@ def test_past_use_puts_a_tenant_behind(user, node, client):
     shown = lines(client, user)
     assert (shown[GREEDY]["turn"], shown[MODEST]["turn"]) == (2, 1)
     assert shown[GREEDY]["used"] == pytest.approx(4000 / 8000, rel=0.01)
+    # the mean is a quarter; credit and debt are at most a quarter of the half that is fair
+    assert [shown[path]["credit"] for path in (GREEDY, MODEST)] == pytest.approx([-0.125, 0.125])
+    assert [shown[path]["share"] for path in (GREEDY, MODEST)] == pytest.approx([0.375, 0.125], rel=0.01)
+    assert json.loads(snapshot_text(load_snapshot(clock.now(), 10)))["snapshot"]["fair_share"]["credit_cap"] == 0.25
     assert (shown["acme"]["turn"], shown["acme"]["waiting"], shown["acme"]["held"]) == (1, 2, 0)
     run_scheduling_cycle()
     assert list(Attempt.objects.order_by("id").values_list("job_id", flat=True)) == [second.id, first.id]
