@@ -1,4 +1,4 @@
-"""Room that is kept for waiting jobs, from cycle to cycle (`0028_kept_room.sql`)."""
+"""Room that is kept for waiting jobs, from cycle to cycle (`0027_kept_room.sql`)."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import django.db.models.functions.datetime
 import foundation.ids
 from django.db import migrations, models
 
-SQL = Path(__file__).with_name("0028_kept_room.sql").read_text(encoding="utf-8")
+SQL = Path(__file__).with_name("0027_kept_room.sql").read_text(encoding="utf-8")
 UNDO = """
 DROP TRIGGER federation_guard_kept_room ON federation_keptroom;
 DROP FUNCTION federation_guard_room;
