@@ -36,6 +36,9 @@ class Backend(Protocol):
     def abandon(self) -> None:
         """Ends the session as the death of its client does."""
 
+    def rest(self) -> None:
+        """Its actor sleeps."""
+
 
 @dataclass(eq=False, slots=True)
 class Actor:

@@ -49,7 +49,8 @@ LOSSES = (0.0, 0.003, 0.01)
 LOST_COMMITS = ("done", "not_done")
 FEW_LINES = (2000, 2000, 1)
 """The most lines of a document in a world: where it is one, some have too many."""
-MANY_REMARKS = 21
+MANY_REMARKS = 4
+"""One more than a line may have in a simulated world."""
 CREDITED = ("invoice", "invoice", "invoice", "statement")
 """What accountants try to credit: a statement cannot be."""
 OFTEN = 0.5
@@ -88,7 +89,7 @@ class Books:
         for process in self._world.processes.values():
             self._world.machine.kill(process)
         self._world.are_books_kept = True
-        invoices.MOST_LINES = self._losses.choice(FEW_LINES)
+        invoices.MOST_LINES, disputes.MOST_UNRESOLVED = self._losses.choice(FEW_LINES), MANY_REMARKS - 1
         self._lose_the_database(self._losses.choice(LOSSES))
         next_day = self._world.begins_at.replace(hour=9, minute=0, second=0) + timedelta(days=1)
         self._let_work(next_day, "is a day older", Clerk.first_wishes, FIRST_WISHES)
@@ -185,6 +186,7 @@ class Clerk:
             self._finance.first_policy(),
             self._finance.credit(),
             self._finance.two_people(),
+            *self._finance.node_hours(),
             *(self._on_the_next_day() for _ in range(count)),
         ]
 

@@ -27,6 +27,12 @@ SELECT p.proname FROM pg_proc AS p
         OR EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgfoid = p.oid AND t.tgdeferrable))
 """
 """The clock is set before statements that read it: it must not be read by a function that a query calls, or at COMMIT."""
+OWN_PATHS = """
+SELECT 'ALTER FUNCTION ' || p.oid::regprocedure::text || ' SET search_path = public, simulation, pg_catalog, pg_temp'
+  FROM pg_proc AS p CROSS JOIN unnest(p.proconfig) AS setting
+ WHERE p.pronamespace = 'public'::regnamespace AND starts_with(setting, 'search_path=')
+"""
+"""Functions with the rights of their owner have their own search path, in which PostgreSQL's clock precedes the simulation's."""
 DEADLOCK_SECONDS = 0.001
 LOOKED_SECONDS = 0.002
 """After this, a session that waits has looked for a deadlock, and waits only to be woken."""
@@ -86,6 +92,11 @@ class Watch:
     def __init__(self, url: str) -> None:
         self._session: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
         self._session.pgconn.prepare(b"clock", b"SELECT setval('simulation.clock', $1)")
+
+    def show_clock_to_all(self) -> None:
+        """In a migrated database, before its first rows: every function reads the simulated clock."""
+        for (statement,) in self.rows(OWN_PATHS):
+            self._session.execute(statement)
 
     def rules(self) -> None:
         """Completes a migrated database that contains the rows of every world's beginning."""

@@ -10,13 +10,23 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from billing.engine.credits import LossCause
-from billing.models import Budget, BudgetOverride, EgressPrice, NegativeIdle, Price, SharingPolicy, SpendAnomaly
+from billing.models import (
+    Budget,
+    BudgetOverride,
+    EgressPrice,
+    NegativeIdle,
+    NegativeNodeHour,
+    Price,
+    SharingPolicy,
+    SpendAnomaly,
+)
 from billing.operations.anomalies import decide_anomaly, inspect_spending
 from billing.operations.budgets import WantedBudget, delete_budget, put_budget
 from billing.operations.corrections import NewCorrection, preview_correction
 from billing.operations.credits import NewCreditPolicy, set_credit_policy
 from billing.operations.egress import NewEgressPrice, create_egress_price, end_egress_price
 from billing.operations.forecasts import foresee_budgets
+from billing.operations.node_hours import accept_node_hour, judge_node_hours
 from billing.operations.overrides import approve_override, request_override
 from billing.operations.periods import keep_ledger
 from billing.operations.prices import NewPrice, create_price
@@ -33,6 +43,8 @@ Doing: TypeAlias = tuple[str, Callable[[], object], Collection[str]]
 """What an accountant does, in words and as a function, and the codes of the problems that may be answered."""
 MONTHS = (date(2026, 5, 1), date(2026, 6, 1), date(2026, 7, 1))
 HOUR = timedelta(hours=1)
+IDLE = (*SharingPolicy.Idle.values, SharingPolicy.Idle.PROPORTIONAL, SharingPolicy.Idle.RESERVATIONS)
+"""Who bears idle capacity: seldom the organisation, since then tenants have no share."""
 IN_A_MOMENT = timedelta(milliseconds=40)
 """An override that expires so soon has often expired when somebody approves it."""
 DAY = timedelta(days=1)
@@ -74,7 +86,7 @@ class Finance:
 
     def first_policy(self) -> Doing:
         """Who bears the idle capacity of the world's month, if anybody does."""
-        how = self._chance.choice(SharingPolicy.Idle.values)
+        how = self._chance.choice(IDLE)
         wanted = NewPolicy(
             "acme", MONTHS[1], how, "even", Decimal(self._chance.choice((0, 10))), self._chance.choice(("USD", "EUR"))
         )
@@ -87,6 +99,17 @@ class Finance:
         wanted = NewCreditPolicy("acme", chance.choice(MONTHS), causes)
         told = f"does not charge work lost to {' or '.join(causes) or 'nothing'}"
         return (told, lambda: set_credit_policy(self._actor, wanted), SHARING)
+
+    def node_hours(self) -> tuple[Doing, Doing]:
+        """Hours of nodes for which jobs paid more than they cost are set aside, and one of them is accepted."""
+
+        def accept() -> None:
+            self._on(NegativeNodeHour, lambda id_: accept_node_hour(self._actor, id_, "The node was seen late."))
+
+        return (
+            ("judges the hours of nodes", judge_node_hours, ()),
+            ("accepts an hour of a node", accept, ("node_hour_decided",)),
+        )
 
     def any(self) -> Doing:
         """Something to do, from all of it."""
@@ -174,7 +197,7 @@ class Finance:
         cost = Decimal(chance.choice((0, 1, 100)))
         weights = {path: chance.randrange(1, 9) for path in chance.choice((TEAMS, TEAMS[:1], (), ("acme/none",)))}
         wanted = NewPolicy(
-            "acme", chance.choice(MONTHS), chance.choice(SharingPolicy.Idle.values), how, cost, chance.choice(("USD", "EUR")),
+            "acme", chance.choice(MONTHS), chance.choice(IDLE), how, cost, chance.choice(("USD", "EUR")),
             weights if how == "fixed" or chance.random() < 0.2 else {},
         )  # fmt: skip
         return chance.choice((

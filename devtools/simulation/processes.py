@@ -48,7 +48,7 @@ class Process:
 
 
 class Slots:
-    """Sessions in the database, as Django keeps them for a thread, which serve one actor after the other."""
+    """What Django keeps for a thread of the database, which serves one actor after the other."""
 
     def __init__(self) -> None:
         self._free: list[SimpleNamespace] = []
@@ -136,6 +136,7 @@ class Machine:
             scheduler.note(f"{actor.name} fails: {type(error).__name__}\n")
         if not actor.is_dead:
             own.abandon()
+        own.leave()
         actor.backend = None
         self._slots.give_back(actor.connections)
         scheduler.leave(actor)

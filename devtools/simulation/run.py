@@ -17,6 +17,7 @@ from . import books_judges as books_judges  # adds judges
 from . import change_judges as change_judges  # adds judges
 from . import finance_judges as finance_judges  # adds judges
 from . import move_judges as move_judges  # adds judges
+from . import node_hours_judges as node_hours_judges  # adds judges
 from . import preemption_judges as preemption_judges  # adds judges
 from .actors import Stalled
 from .alarm import alarm
@@ -87,6 +88,7 @@ class Runner:
         """Writes the beginning of every world into a migrated database."""
         logging.disable(logging.CRITICAL)
         self.watch.set_clock(BEGAN_US)
+        self.watch.show_clock_to_all()
         hosts.use_host(StageHost(BEGAN_US))
         set_up()
         connection.close()
@@ -136,6 +138,4 @@ class Runner:
         write_steps(world, folder / f"steps-{world.seed}.jsonl")
 
     def _prove(self) -> list[str]:
-        found = [*billing.queries.discrepancies(), *disagreements()]
-        connection.close()
-        return found
+        return [*billing.queries.discrepancies(), *disagreements()]

@@ -93,6 +93,8 @@ class Scheduler:
         actor = self.current
         if actor.is_dead:
             raise Died
+        if actor.backend is not None:
+            actor.backend.rest()
         actor.wakes += 1
         actor.state = State.SLEEPING
         if seconds is not None:
@@ -168,6 +170,13 @@ class Scheduler:
         if self._clock_us != self.now_us:
             self._clock_us = self.now_us
             self._watch.set_clock(self.now_us)
+
+    def take_clock(self) -> str:
+        """What a statement that is sent anyway may add to set the database's clock; empty if it has this time already."""
+        if self._clock_us == self.now_us:
+            return ""
+        self._clock_us = self.now_us
+        return f"; SELECT setval('simulation.clock', {self.now_us})"
 
     # -- actors -----------------------------------------------------------------------------------------------------
 

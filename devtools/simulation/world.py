@@ -62,12 +62,7 @@ READ_SECONDS = 7.0
 PACES = (1.0, 2.0, 3.0)
 LONGEST_ROUND_SECONDS = 9.0
 """An observer's leases last fifteen seconds."""
-HEALED_POLL_SECONDS = 10.0
-"""How often bells poll when nothing is lost any more: announcements wake them."""
-HEALED_PACE = 4.0
-"""Routines that were not announced find nothing in the healed world, and take a third of a run's processor time."""
-PULSE_SECONDS, HEALED_PULSE_SECONDS = feeds.PULSE_SECONDS, 7.0
-"""A cluster is lost after ten seconds."""
+PULSE_SECONDS, LEASE_SECONDS, LOST_SECONDS = feeds.PULSE_SECONDS, observers.LEASE_SECONDS, settings.CLUSTER_LOST_SECONDS
 LATE_SECONDS = (25.0, 90.0)
 """How long a process freezes in the middle of a dispatch: most claims expire meanwhile, and others take them over."""
 RESTART_SECONDS = (0.5, 20.0)
@@ -220,6 +215,7 @@ class World:
         if overtaken.KIND in self.faults.rates:
             stage.before_lock = lambda sql, params: overtaken.before_lock(self, sql, params)
         DatabaseWrapper.stage = stage
+        DatabaseWrapper.sessions.begin_run()
         hosts.use_host(SimulatedHost(self.machine))
         pools.use_pools(SimulatedPools(self.machine))
         calls = Calls(self.machine, self._driver)
@@ -229,7 +225,8 @@ class World:
         policy_hooks._hooks_on = lambda _path: hooks  # type: ignore[assignment, return-value]  # noqa: SLF001
         bells._listening = self.broker.listening  # noqa: SLF001
         bells.POLL_SECONDS = BELL_POLL_SECONDS * self.pace
-        feeds.PULSE_SECONDS = PULSE_SECONDS
+        feeds.PULSE_SECONDS, observers.LEASE_SECONDS = PULSE_SECONDS, LEASE_SECONDS
+        settings.CLUSTER_LOST_SECONDS = LOST_SECONDS
         set_half_life(self.seed, self.faults.rates)
         observers.ROUND_SECONDS = min(OBSERVER_ROUND_SECONDS * self.pace, LONGEST_ROUND_SECONDS)
         self.scheduler.on_step = self._on_step
@@ -361,9 +358,7 @@ class World:
             process.is_frozen = False
             if _is_second(process.name):
                 self.machine.kill(process)  # one of each is enough to end everything
-        observers.ROUND_SECONDS, feeds.PULSE_SECONDS = LONGEST_ROUND_SECONDS, HEALED_PULSE_SECONDS
-        self.schedules[:] = beginnings.hastened(schedules(max(self.pace, HEALED_PACE)), self.faults)
-        bells.POLL_SECONDS = max(bells.POLL_SECONDS, HEALED_POLL_SECONDS)
+        healing.calm_down(self)
         healing.heal(self)
         self.scheduler.after(LOOK_SECONDS, self._look)
 

@@ -16,11 +16,20 @@ def scheduler():
     return Scheduler(1, SimpleNamespace(), Policy(), 0)
 
 
-def test_a_run_that_takes_too_long_ends_with_who_ran_and_who_waited(scheduler, monkeypatch):
+def test_a_run_that_makes_no_step_ends_with_who_ran_and_who_waited(scheduler, monkeypatch):
     monkeypatch.setattr(alarm, "LONGEST_SECONDS", 0.1)
     with pytest.raises(Stalled, match="after step 0, nobody runs; nobody waits for a lock"), alarm.alarm(7, scheduler):
         time.sleep(20)
     assert isinstance(scheduler.ended, Stalled), "no actor goes on, whatever becomes of the exception"
+
+
+def test_a_run_that_makes_steps_may_take_its_time(scheduler, monkeypatch):
+    monkeypatch.setattr(alarm, "LONGEST_SECONDS", 0.05)
+    with alarm.alarm(7, scheduler):
+        for _ in range(10):
+            scheduler.steps += 1
+            time.sleep(0.02)
+    assert scheduler.ended is None
 
 
 def test_a_run_that_ends_in_time_leaves_no_alarm_behind(scheduler):

@@ -44,3 +44,17 @@ def test_skipping_time_drops_what_was_to_be_done_before():
     scheduler.run(lambda: bool(done))
     assert done == ["late"]
     assert scheduler.now_us == 6_000_000
+
+
+def test_an_actor_that_sleeps_lets_its_session_serve_others():
+    rested = []
+    scheduler = Scheduler(1, SimpleNamespace(), Policy(), 0)
+
+    def work():
+        scheduler.sleep(1)
+        scheduler.leave(actor)
+
+    actor = scheduler.add("web", SimpleNamespace(name="web", is_frozen=False), work)
+    actor.backend = SimpleNamespace(pid=1, rest=lambda: rested.append(scheduler.now_us))
+    scheduler.run(lambda: not scheduler.actors)
+    assert rested == [0]

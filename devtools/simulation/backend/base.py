@@ -1,7 +1,8 @@
 """The gateway's own backend, in which an actor hands over before each statement and each commit.
 
 A session survives its actor and serves the next one: to open one costs as much as a hundred statements. What the death
-of a client ends (the transaction, session locks, settings) is ended here.
+of a client ends (the transaction, session locks, settings) is ended here. A session whose actor sleeps without a transaction
+and without locks serves others meanwhile: each session plans each statement anew in each run.
 """
 
 import contextlib
@@ -47,20 +48,61 @@ class Stage:
         """Called after a commit with the announced topics."""
 
 
+class Sessions:
+    """All sessions of simulated processes, and those that serve no actor now: the last one that was given back serves next."""
+
+    def __init__(self) -> None:
+        self._all: list[Any] = []
+        self._free: list[Any] = []
+        self._knowing: set[int] = set()
+        """Which of them have plans of this run."""
+
+    def begin_run(self) -> None:
+        """No actor has a session. The same ones serve first again, and must forget their plans."""
+        self._all = [raw for raw in self._all if not raw.closed]
+        self._free = self._all[::-1]
+        self._knowing.clear()
+
+    def add(self, raw: Any) -> None:
+        """A new one, which serves now."""
+        self._all.append(raw)
+
+    def take(self) -> Any:
+        """One that is free; None if there is none."""
+        while self._free:
+            raw = self._free.pop()
+            if not raw.closed:
+                return raw
+        return None
+
+    def give_back(self, raw: Any) -> None:
+        """It holds nothing."""
+        self._free.append(raw)
+
+    def forget_plans(self, raw: Any) -> None:
+        """Once in a run, before its first statement."""
+        if id(raw) not in self._knowing:
+            self._knowing.add(id(raw))
+            raw.execute(FORGET, prepare=False)
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """Named by Django's convention."""
 
     stage: ClassVar[Stage | None] = None
     closed: ClassVar[psycopg.Connection[Any] | None] = None
     """What every client has whose connection is lost."""
+    sessions: ClassVar[Sessions] = Sessions()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.execute_wrappers.append(self._step)
         self._spare: psycopg.Connection[Any] | None = None
-        self._stage: Stage | None = None
-        """The last run in which the session forgot its plans."""
         self._announced: list[str] = []
+        self._locks = 0
+        """How many locks the session has outside transactions."""
+        self._is_asking = False
+        """Whether a statement is about to be sent."""
         self.pid = 0
 
     # -- what the scheduler calls -----------------------------------------------------------------------------------
@@ -74,6 +116,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Ends the session's transaction, locks and settings, as the death of its client does."""
         raw = self._session()
         self._announced = []
+        locks, self._locks = self._locks, 0
         if raw is None or raw.closed:
             return
         if self.stage is not None:
@@ -82,17 +125,30 @@ class DatabaseWrapper(base.DatabaseWrapper):
             raw.rollback()
             if not raw.autocommit:
                 raw.autocommit = True
-            raw.execute(CLEAN)
+            if locks or self.stage is None:
+                raw.execute(CLEAN)
+
+    def rest(self) -> None:
+        """Its actor sleeps: a session that holds nothing serves others meanwhile."""
+        raw = self._session()
+        if raw is None or self.in_atomic_block or self._locks or self._is_asking:
+            return
+        if raw.pgconn.transaction_status == TransactionStatus.IDLE and raw.autocommit:
+            self.leave()
+
+    def leave(self) -> None:
+        """The actor does not need the session, which holds nothing: it serves others."""
+        raw, self._spare = self._session(), None
+        if self.connection is not self.closed:
+            self.connection = None
+        if raw is not None and not raw.closed:
+            self.sessions.give_back(raw)
 
     def ensure_is_fresh(self) -> None:
-        """Makes this wrapper as good as new for the next actor, with the same session."""
-        raw = self._session()
+        """Makes this wrapper as good as new for the next actor."""
         self.connection = None
-        self._spare = raw = None if raw is None or raw.closed else raw
-        if raw is not None and self._stage is not self.stage:
-            raw.execute(FORGET, prepare=False)
-        self._stage = self.stage
         self._announced = []
+        self._locks = 0
         self.in_atomic_block = False
         self.savepoint_ids = []
         self.atomic_blocks = []
@@ -117,10 +173,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if scheduler.current.is_dead:
                 raise Died
             return self._executed(execute, sql, params, many, context)
+        assert context["cursor"].cursor.connection is self.connection, "a cursor was kept while its actor slept"
         about = _about(sql)
         scheduler.give_way(about.name)
         if about.locks_rows:
-            stage.before_lock(str(sql), params)
+            self._is_asking = True
+            try:
+                stage.before_lock(str(sql), params)
+            finally:
+                self._is_asking = False
         if stage.fault_at_statement():
             self._lose(scheduler, "at a statement")
         scheduler.begin_statement()
@@ -133,18 +194,23 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Whether the statement may have released locks: it ended a transaction or a part of one, or unlocked something."""
         if self.connection is None:
             return True
-        is_in_transaction = self.connection.pgconn.transaction_status in _WITHIN
-        return not is_in_transaction or "unlock" in sql or sql.startswith(("ROLLBACK", "RELEASE"))
+        about = _about(sql)
+        return self.connection.pgconn.transaction_status not in _WITHIN or about.is_unlocking or about.ends_savepoint
 
     def _executed(self, execute: Callable[..., Any], sql: str, params: Any, many: Any, context: Any) -> Any:
         assert self.stage is not None
         raw, scheduler = self.connection, self.stage.scheduler
         if not raw.autocommit and raw.pgconn.transaction_status == TransactionStatus.IDLE:
             self._begin(scheduler)
-        if _about(sql).reads_clock:
+        about = _about(sql)
+        if about.reads_clock:
             scheduler.sync_clock()
         done = execute(sql, params, many, context)
-        if "pg_notify" in sql:
+        if about.is_locking:
+            self._locks += context["cursor"].cursor.pgresult.get_value(0, 0) in _TRUE
+        elif about.is_unlocking:
+            self._locks = max(0, self._locks - 1)
+        if about.announces:
             self._announced += [str(topic) for topic in params["topics"]]
             if raw.autocommit:
                 self._tell_announced()
@@ -157,8 +223,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
             raw.execute(BEGAN, [str(scheduler.now_us), scheduler.current.name])
             return
         begin = raw._get_tx_start_command().decode()  # noqa: SLF001
+        clock = scheduler.take_clock()
         with raw.lock:
-            raw.wait(_sent(raw.pgconn, f"{begin}; {_beginning(scheduler)}"))
+            raw.wait(_sent(raw.pgconn, f"{begin}; {_beginning(scheduler)}{clock}"))
 
     def _commit(self) -> None:
         stage = self.stage
@@ -208,18 +275,33 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
-    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """The session that is left of an earlier actor, or a new one."""
+    def ensure_connection(self) -> None:
+        """Django's own, without its preparations: sessions are all alike."""
+        if self.connection is None and self.stage is not None and not self.closed_in_transaction:
+            self.connection = self.get_new_connection(None)
+            self.autocommit = True
+            self.errors_occurred = self.needs_rollback = False
+            self.run_on_commit = []
+        else:
+            super().ensure_connection()
+
+    def get_new_connection(self, conn_params: dict[str, Any] | None) -> Any:
+        """The session that is left of an earlier connection or actor, or a new one."""
         if self.stage is not None and self.stage.scheduler.current.is_dead:
             raise Died
         raw, self._spare = self._spare, None
         if raw is None or raw.closed:
-            raw = super().get_new_connection(conn_params)
+            raw = None if self.stage is None else self.sessions.take()
+        if raw is None:
+            raw = super().get_new_connection(conn_params or self.get_connection_params())
             raw.autocommit = True
             if self.stage is not None:
                 raw.prepare_threshold, raw.prepared_max = 0, None
-            raw.wait = partial(Patience(raw.fileno(), self._bide).await_, raw)
-            raw.pipeline = partial(self._pipeline, raw)
+                raw.wait = partial(Patience(raw.fileno(), self._bide).await_, raw)
+                raw.pipeline = partial(self._pipeline, raw)
+                self.sessions.add(raw)
+        if self.stage is not None:
+            self.sessions.forget_plans(raw)
         self.pid = raw.info.backend_pid
         return raw
 
@@ -276,21 +358,37 @@ _SAVEPOINT = re.compile(r"s\d+_x\d+")
 _CLOCK = re.compile(r"timestamp|now\(|current_date|current_time|localtime", re.IGNORECASE)
 
 
+_TRUE = (b"t", b"\x01")
+"""As text, and as PostgreSQL's binary format has it."""
+
+
 class _About(NamedTuple):
     """A statement: what it is called in the digest, whether it may read the clock, and whether it locks rows. A write may, in a trigger; what a read
-    calls does not (`Watch.rules` makes sure).
+    calls does not (`Watch.rules` makes sure). Further, what it does to locks that outlast transactions.
     """
 
     name: str
     reads_clock: bool
     locks_rows: bool
+    announces: bool
+    is_locking: bool
+    is_unlocking: bool
+    ends_savepoint: bool
 
 
 @lru_cache(maxsize=8192)
 def _about_text(sql: str) -> _About:
     name = _SAVEPOINT.sub("savepoint", " ".join(sql[:LONGEST_BEGINNING].split())[:70])
     is_read = name.startswith(("SELECT", "SAVEPOINT", "RELEASE", "ROLLBACK", "SET"))
-    return _About(name, not is_read or bool(_CLOCK.search(sql)), "FOR NO KEY UPDATE" in sql)
+    return _About(
+        name,
+        not is_read or bool(_CLOCK.search(sql)),
+        "FOR NO KEY UPDATE" in sql,
+        announces="pg_notify" in sql,
+        is_locking="pg_try_advisory_lock(" in sql,
+        is_unlocking="pg_advisory_unlock(" in sql,
+        ends_savepoint=sql.startswith(("ROLLBACK", "RELEASE")),
+    )
 
 
 def _about(sql: Any) -> _About:
