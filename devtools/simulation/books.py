@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 KEPT_IN = 0.15
 """The share of the worlds whose month is closed."""
+CLOSED_TWICE = 0.5
+"""The share of these whose month one of them has reopened and closes again, twice."""
 EARLIER = date(2026, 5, 1)
 """The month before that of the world, of which there is some usage."""
 CLOSES_AT = datetime(2026, 7, 3, 9, tzinfo=UTC)
@@ -79,6 +81,7 @@ class Books:
         self._losses = random.Random(f"{world.seed}/books/losses")
         is_drawn = self._chance.random() < KEPT_IN
         self.is_kept = (is_drawn and world.swarm is ANY) or world.swarm.keeps_books
+        self._is_closed_twice = random.Random(f"{world.seed}/books/twice").random() < CLOSED_TWICE
         self._at_work: set[str] = set()
         self._wishes: Callable[[Clerk, int], list[Doing]] = Clerk.wishes
 
@@ -96,7 +99,7 @@ class Books:
         self._let_work(CLOSES_AT, "is a month older", Clerk.wishes, WISHES)
         self._lose_the_database(0.0)
         BadDay(self._world).befall()
-        if self._world.swarm.keeps_books:
+        if self._world.swarm.keeps_books or self._is_closed_twice:
             SecondClose(self._world, (EARLIER, MONTH)).befall()
 
     def _lose_the_database(self, rate: float) -> None:

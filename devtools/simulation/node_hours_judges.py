@@ -79,7 +79,7 @@ def _unbalanced(hours: list[NodeHour]) -> list[str]:
 def _miscounted(world: "World", hours: list[NodeHour], days: list[date], end: datetime) -> list[str]:
     corrections = [_Price(*row) for row in world.watch.rows(CORRECTIONS)]
     prices = [_Price(*row) for row in world.watch.rows(PRICES)]
-    offers = [_Time(*row[:5], row[5] or end, None) for row in world.watch.rows(OFFERED)]
+    offers = [_Time._make((*row[:5], row[5] or end, None)) for row in world.watch.rows(OFFERED)]
     uses = [_Time(*row) for row in world.watch.rows(USED)]
     cost, charged = _by_place(offers, prices, corrections), _by_place(uses, [], corrections)
     said: dict[Place, list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])

@@ -26,8 +26,10 @@ BEGAN = "SELECT set_config('simulation.began_us', %s, true), set_config('simulat
 LONGEST_BEGINNING = 400
 """More characters of a statement than it takes to name it."""
 CLEAN = "SELECT pg_advisory_unlock_all()"
-FORGET = "DISCARD PLANS"
-"""A plan follows from the state of the tables when it was made: in each run of a seed it must be made at the same step."""
+FORGET = f"DISCARD PLANS; {CLEAN}"
+"""A plan follows from the state of the tables when it was made: in each run of a seed it must be made at the same step. And a run
+that was ended as hanging may have left locks.
+"""
 
 
 class ConnectionLost(psycopg.OperationalError):
@@ -58,7 +60,12 @@ class Sessions:
         """Which of them have plans of this run."""
 
     def begin_run(self) -> None:
-        """No actor has a session. The same ones serve first again, and must forget their plans."""
+        """No actor has a session. The same ones serve first again, and must forget their plans. One that a run has left in the middle
+        of something ends.
+        """
+        for raw in self._all:
+            if not raw.closed and raw.pgconn.transaction_status != TransactionStatus.IDLE:
+                raw.close()
         self._all = [raw for raw in self._all if not raw.closed]
         self._free = self._all[::-1]
         self._knowing.clear()

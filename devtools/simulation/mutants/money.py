@@ -59,7 +59,7 @@ def _shares_are_posted_again(change: Change) -> None:
     change.put(sharing, "missing_entries", missing_entries)
 
 
-@mutant(Swarm(keeps_books=True))
+@mutant(only({"eviction": 3, "node_dies": 1}, keeps_books=True, cancels=0.0, run_seconds=(60, 200)))
 def _lost_work_is_not_recorded(change: Change) -> None:
     """Settlement does not say what infrastructure lost, so all of it is charged."""
     change.put(settlement, "record_lost_work", lambda _: 0)
