@@ -2,7 +2,7 @@
 
 A session survives its actor and serves the next one: to open one costs as much as a hundred statements. What the death
 of a client ends (the transaction, session locks, settings) is ended here. A session whose actor sleeps without a transaction
-and without locks serves others meanwhile: each session plans each statement anew in each run.
+and without locks serves others meanwhile: each session plans each statement again in each run.
 """
 
 import contextlib
