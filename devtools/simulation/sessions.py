@@ -1,0 +1,54 @@
+"""The sessions of all simulated processes in the database, which serve one actor after the other."""
+
+from typing import Any
+
+from psycopg.pq import TransactionStatus
+
+CLEAN = "SELECT pg_advisory_unlock_all()"
+FORGET = f"DISCARD PLANS; {CLEAN}"
+"""A plan follows from the state of the tables when it was made: in each run of a seed it must be made at the same step. And a run
+that was ended as hanging may have left locks.
+"""
+
+
+class Sessions:
+    """All sessions of simulated processes, and those that serve no actor now: the last one that was given back serves next."""
+
+    def __init__(self) -> None:
+        self._all: list[Any] = []
+        self._free: list[Any] = []
+        self._knowing: set[int] = set()
+        """Which of them have plans of this run."""
+
+    def begin_run(self) -> None:
+        """No actor has a session. The same ones serve first again, and must forget their plans. One that a run has left in the middle
+        of something ends.
+        """
+        for raw in self._all:
+            if not raw.closed and raw.pgconn.transaction_status != TransactionStatus.IDLE:
+                raw.close()
+        self._all = [raw for raw in self._all if not raw.closed]
+        self._free = self._all[::-1]
+        self._knowing.clear()
+
+    def add(self, raw: Any) -> None:
+        """A new one, which serves now."""
+        self._all.append(raw)
+
+    def take(self) -> Any:
+        """One that is free; None if there is none."""
+        while self._free:
+            raw = self._free.pop()
+            if not raw.closed:
+                return raw
+        return None
+
+    def give_back(self, raw: Any) -> None:
+        """It holds nothing."""
+        self._free.append(raw)
+
+    def forget_plans(self, raw: Any) -> None:
+        """Once in a run, before its first statement."""
+        if id(raw) not in self._knowing:
+            self._knowing.add(id(raw))
+            raw.execute(FORGET, prepare=False)
