@@ -40,8 +40,8 @@ def begin(world: "World") -> None:
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
-    """The routines: where budgets are, what runs is metered often."""
-    if KIND not in faults.rates:
+    """The routines: where budgets are, what runs is metered often, until the world heals."""
+    if KIND not in faults.rates or faults.is_healed:
         return schedules
     return [replace(one, every_seconds=ACCRUED_SECONDS) if one.name == "accrue" else one for one in schedules]
 
