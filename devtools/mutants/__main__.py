@@ -69,6 +69,10 @@ class Mutant:
         change = self.mutation
         return f"{self.file}:{change.start}-{change.end} {change.after}"
 
+    def is_at(self, places: Iterable[str]) -> bool:
+        """Whether one of these is its line, as `FILE:LINE`, or the mutant as it is printed."""
+        return any(place in {f"{self.file}:{self.mutation.line}", str(self)} for place in places)
+
     def module(self) -> str:
         return self.file.removesuffix(".py").replace("/", ".")
 
@@ -170,7 +174,8 @@ class Bench:
         if not tests:
             return ""
         limits = {test: LEAST_CPU_SECONDS + TIMES_AS_LONG * self.watchers.seconds[test] for test in tests}
-        if self.warm and (found := self.warm.catcher(mutant.file, mutant.source, mutant.mutation, limits)):
+        found = self.warm and self.warm.catcher(mutant.file, mutant.source, mutant.mutation, limits)
+        if found or (found == "" and not self.watchers.run_it_early(mutant.file, mutant.mutation)):
             return found
         path = self.tree / mutant.file
         times = path.stat()
@@ -278,7 +283,10 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--at", metavar="FILE:LINE", action="append", help="all mutants of this line, in place of a draw"
+        "--at",
+        metavar="FILE:LINE",
+        action="append",
+        help="all mutants of this line, or one mutant as it is printed, in place of a draw",
     )
     parser.add_argument(
         "--of", metavar="PATH", action="append", help="draw only from this file or folder, such as billing/engine"
@@ -296,7 +304,7 @@ def main() -> int:
         drawn_from = [one for one in possible if one.is_in(options.of or [""])]
         mutants = draw(drawn_from, options.count, options.seed)
         if options.at:
-            mutants = [one for one in possible if f"{one.file}:{one.mutation.line}" in options.at]
+            mutants = [one for one in possible if one.is_at(options.at)]
         left = trial.survivors(ENGINE_TESTS, mutants)
         has_rooms = bool(left) and not options.engine_tests_only
         if has_rooms:

@@ -84,6 +84,9 @@ class Plugin:
 
     _pipe: int
 
+    def begin(self) -> None:
+        """Called in the fork before pytest imports anything of the tree."""
+
     def report(self, text: str) -> None:
         written, data = 0, text.encode()
         while written < len(data):
@@ -101,6 +104,7 @@ def run(tree: Path, arguments: Sequence[str], plugin: Plugin, *, cpu_seconds: in
             try:
                 plugin._pipe = writer  # noqa: SLF001 - the fork's own end
                 become_pytest(output.fileno(), scratch, cpu_seconds, keeps_bytecode=keeps_bytecode)
+                plugin.begin()
                 status = pytest_in(tree, arguments, plugin)
             except BaseException:  # noqa: BLE001 - whatever it is, a fork must not return as a second parent
                 traceback.print_exc()

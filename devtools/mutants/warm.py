@@ -2,7 +2,7 @@
 
 To import and to collect costs far more than most tests do. A fork of a process that has done both replaces the code of
 the live functions. So it cannot try what a module does when it is imported, nor what it computes then with a function:
-a mutant that survives here is tried again in a separate run.
+a mutant that survives here is tried again in a separate run if its statement runs as early as that.
 """
 
 import gc
@@ -28,7 +28,7 @@ from .watchers import MOST_CPU_SECONDS, Selected
 
 
 class Warm:
-    """The suite's process. `close` ends it."""
+    """The suite's process. It has collected all tests before any file of the tree is changed. `close` ends it."""
 
     def __init__(self, tree: Path, arguments: Sequence[str]) -> None:
         self._tree = tree
@@ -51,19 +51,23 @@ class Warm:
         os.close(requests)
         os.close(writer)
         self._answers = os.fdopen(answers)
+        # A mutant that is written for a separate run in the meantime would be imported here.
+        self._answers.readline()
         self.cpu_seconds = 0.0
         """Of all forks so far."""
 
-    def catcher(self, file: str, source: bytes, mutation: Mutation, limits: Mapping[str, float]) -> str:
-        """The test that fails, or exceeds its CPU seconds; empty if none does, or if this process cannot try it."""
+    def catcher(self, file: str, source: bytes, mutation: Mutation, limits: Mapping[str, float]) -> str | None:
+        """The test that fails, or exceeds its CPU seconds; empty if none does; None if this process cannot try it."""
         if not mutation.is_in_function:
-            return ""
-        request = {"file": str(self._tree / file), "source": mutation.applied(source).decode(), "limits": limits}
+            return None
+        changed = mutation.applied(source).decode()
+        lines = [mutation.lines.start, mutation.lines.stop]
+        request = {"file": str(self._tree / file), "source": changed, "lines": lines, "limits": limits}
         with suppress(BrokenPipeError):
             _write(self._requests, json.dumps(request).encode() + b"\n")
-        answer = json.loads(self._answers.readline() or '{"catcher": "", "seconds": 0}')
+        answer = json.loads(self._answers.readline() or '{"catcher": null, "seconds": 0}')
         self.cpu_seconds += answer["seconds"]
-        return str(answer["catcher"])
+        return None if answer["catcher"] is None else str(answer["catcher"])
 
     def close(self) -> None:
         """Ends the process and all of its forks."""
@@ -84,18 +88,22 @@ class _Loop(Plugin):
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
+        _write(self._answers, b"ready\n")
         with os.fdopen(self._requests) as requests:
             for line in requests:
                 request = json.loads(line)
                 chosen = [items[test] for test in request["limits"] if test in items]
                 before = os.times()
-                catcher = self._tried(session, chosen, request) if chosen else ""
+                is_whole = 0 < len(chosen) == len(request["limits"])
+                catcher = self._tried(session, chosen, request) if is_whole else None
                 after = os.times()
                 seconds = sum(after[2:4]) - sum(before[2:4])
                 _write(self._answers, json.dumps({"catcher": catcher, "seconds": seconds}).encode() + b"\n")
         return True
 
-    def _tried(self, session: pytest.Session, items: Sequence[pytest.Item], request: Mapping[str, object]) -> str:
+    def _tried(
+        self, session: pytest.Session, items: Sequence[pytest.Item], request: Mapping[str, object]
+    ) -> str | None:
         limits = request["limits"]
         assert isinstance(limits, dict)
         reader, writer = os.pipe()
@@ -115,17 +123,18 @@ class _Loop(Plugin):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        return reported.split("\n")[0]
+        return reported.split("\n")[0] if reported else None
 
 
 def _run_mutated(
     session: pytest.Session, items: Sequence[pytest.Item], request: Mapping[str, object], writer: int
 ) -> None:
-    limits = request["limits"]
+    limits, lines = request["limits"], request["lines"]
     assert isinstance(limits, dict)
+    assert isinstance(lines, list)
     seconds = int(sum(limits.values())) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    if not _replace_code(str(request["file"]), str(request["source"])):
+    if not _replace_code(str(request["file"]), str(request["source"]), range(*lines)):
         return
     selected = Selected(limits)
     selected._pipe = writer  # noqa: SLF001 - the fork's own end
@@ -135,10 +144,13 @@ def _run_mutated(
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.shouldfail:
             return
+    selected.report("\n")  # no name: all have passed
 
 
-def _replace_code(file: str, source: str) -> bool:
-    """Gives each live function of the file the code of the new source. False if none is live."""
+def _replace_code(file: str, source: str, lines: range) -> bool:
+    """Gives each live function of the file the code of the new source. False if none is live, or not all that begin in
+    these lines can be replaced.
+    """
     new: dict[tuple[str, int], list[CodeType]] = defaultdict(list)
     for code in _codes(compile(source, file, "exec", dont_inherit=True)):
         new[code.co_qualname, code.co_firstlineno].append(code)
@@ -149,6 +161,8 @@ def _replace_code(file: str, source: str) -> bool:
         # Two lambdas of one line have the same name: they stay as they are.
         if len(codes) == 1 and codes[0].co_freevars == old.co_freevars:
             function.__code__ = codes[0]
+        elif len(codes) < 2 or old.co_firstlineno in lines:  # noqa: PLR2004 - of the same name
+            return False
     return bool(functions)
 
 

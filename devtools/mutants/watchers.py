@@ -1,4 +1,6 @@
-"""Which tests run which line of the engines, recorded once for each file of tests and kept in the user's cache."""
+"""Which tests run which line of the engines, and which lines run before any test does: recorded once for each file of tests
+and kept in the user's cache.
+"""
 
 import ast
 import hashlib
@@ -22,6 +24,7 @@ from .forked import WALL_SECONDS_FOR_EACH_OF_CPU, Plugin, run
 from .mutations import Mutation
 
 Place = TypeVar("Place")
+Of = TypeVar("Of", str, int)
 MOST_CPU_SECONDS = 3600
 LEAST_WALL_SECONDS = 120
 """How long a test with a mutant may wait, however little it computes."""
@@ -62,19 +65,28 @@ class Watchers:
     imports: Mapping[str, frozenset[str]]
     tests_of_changed: Mapping[str, frozenset[str]]
     """By engine that changed since then, the tests that ran any line of it."""
+    collected: Mapping[str, frozenset[int]]
+    """By engine, the lines of functions and others that run when modules are imported and tests are collected."""
+
+    def run_it_early(self, file: str, mutation: Mutation) -> bool:
+        """Whether the mutated statement runs, or may run, before the first test does."""
+        lines = self.collected.get(file, frozenset())
+        return not mutation.is_in_function or file in self.tests_of_changed or not lines.isdisjoint(mutation.lines)
 
     def of(self, file: str, mutation: Mutation) -> list[str]:
         """The tests that run the mutated statement, the cheapest first.
 
         A statement that runs when its module is imported has all tests that run anything of the module, and all in files
-        that import it; or if there are none (constants that only engines use) all tests.
+        that import it; or if there are none (constants that only engines use) all tests. A statement of a function that
+        runs before the first test has all in files that import its module.
         """
         found = {test for line in mutation.lines for test in self.tests.get((file, line), ())}
         found |= self.tests_of_changed.get(file, frozenset())
-        if not mutation.is_in_function:
+        if self.run_it_early(file, mutation):
             module = file.removesuffix(".py").replace("/", ".")
-            found |= {test for (name, _), tests in self.tests.items() if name == file for test in tests}
             found |= {test for test in self.seconds if module in self.imports[test.split("::")[0]]}
+        if not mutation.is_in_function:
+            found |= {test for (name, _), tests in self.tests.items() if name == file for test in tests}
             found = found or set(self.seconds)
         return sorted(found, key=self.seconds.__getitem__)
 
@@ -94,6 +106,7 @@ def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers
     seconds: dict[str, float] = {}
     tests: dict[tuple[str, int], set[str]] = defaultdict(set)
     of_changed: dict[str, set[str]] = defaultdict(set)
+    collected: dict[str, set[int]] = defaultdict(set)
     for path in kept.values():
         record = json.loads(path.read_text())
         seconds |= record["seconds"]
@@ -101,12 +114,14 @@ def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers
         for file, lines in record["lines"].items():
             for line, names in lines.items():
                 (of_changed[file] if file in changed else tests[file, int(line)]).update(names)
+        for file, early in record["collected"].items():
+            collected[file].update(early)
     imports = {file: _imports((tree / file).read_text()) for file in kept}
-    return Watchers(seconds, _frozen(tests), imports, _frozen(of_changed))
+    return Watchers(seconds, _frozen(tests), imports, _frozen(of_changed), _frozen(collected))
 
 
-def _frozen(tests: Mapping[Place, set[str]]) -> dict[Place, frozenset[str]]:
-    return {place: frozenset(names) for place, names in tests.items()}
+def _frozen(found: Mapping[Place, set[Of]]) -> dict[Place, frozenset[Of]]:
+    return {place: frozenset(names) for place, names in found.items()}
 
 
 def _imports(source: str) -> frozenset[str]:
@@ -137,7 +152,9 @@ def _digest(content: bytes) -> str:
 
 def _kept_at(tree: Path, suite: Suite, file: str) -> Path:
     helpers = sorted(path for path in (tree / "tests").rglob("*.py") if not path.name.startswith("test_"))
-    digest = hashlib.sha256(repr(("by engine", sys.version_info[:2], suite.folder, suite.needs, file)).encode())
+    digest = hashlib.sha256(
+        repr(("by engine, with what runs early", sys.version_info[:2], suite.folder, suite.needs, file)).encode()
+    )
     for content in (*(path.read_bytes() for path in helpers), (tree / file).read_bytes()):
         digest.update(hashlib.sha256(content).digest())
     return cache_root() / "mutants" / f"{digest.hexdigest()[:32]}.json"
@@ -171,6 +188,7 @@ def _part_of(record: Mapping[str, Any], file: str) -> dict[str, Any]:
     return {
         "seconds": {test: seconds for test, seconds in record["seconds"].items() if is_of_file(test)},
         "lines": lines,
+        "collected": record["collected"],
     }
 
 
@@ -185,9 +203,11 @@ class Recorder(Plugin):
         self._seconds: dict[str, float] = {}
         self._failed: set[str] = set()
 
+    def begin(self) -> None:
+        self._coverage.start()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        self._coverage.start()
         try:
             return (yield)
         finally:
@@ -217,13 +237,15 @@ class Recorder(Plugin):
 
     def pytest_sessionfinish(self) -> None:
         data = self._coverage.get_data()
-        lines = {
-            str(Path(file).relative_to(self._tree)): {
-                line: sorted(filter(None, tests)) for line, tests in data.contexts_by_lineno(file).items()
-            }
-            for file in data.measured_files()
-        }
-        self.report(json.dumps({"seconds": self._seconds, "lines": lines, "failed": sorted(self._failed)}))
+        lines: dict[str, dict[int, list[str]]] = {}
+        collected: dict[str, list[int]] = {}
+        for path in data.measured_files():
+            by_line, file = data.contexts_by_lineno(path), str(Path(path).relative_to(self._tree))
+            lines[file] = {line: sorted(filter(None, tests)) for line, tests in by_line.items()}
+            # What ran outside of every test.
+            collected[file] = sorted(line for line, tests in by_line.items() if "" in tests)
+        failed = sorted(self._failed)
+        self.report(json.dumps({"seconds": self._seconds, "lines": lines, "collected": collected, "failed": failed}))
 
 
 class Selected(Plugin):

@@ -124,6 +124,13 @@ def test_a_draw_can_be_of_files_and_folders():
     assert [one.file for one in found if one.is_in([""])] == [*files]
 
 
+def test_a_mutant_is_chosen_by_its_line_or_as_it_is_printed():
+    found = list(all_mutants({"a.py": b"x = a < b\ny = 7\n"}))
+    assert [str(one) for one in found if one.is_at(["a.py:2"])] == ["a.py:2  7 → 6", "a.py:2  7 → 8"]
+    assert [str(one) for one in found if one.is_at(["a.py:2  7 → 8", "a.py:1"])] == ["a.py:1  < → <=", "a.py:2  7 → 8"]
+    assert not [one for one in found if one.is_at(["a.py", "a.py:2  7 → 9", "b.py:1"])]
+
+
 def test_a_change_of_one_statement_leaves_the_rest_of_a_draw_as_it_was():
     lines = [f"x{number} = {number} < a".encode() for number in range(40)]
     before = draw(all_mutants({"a.py": b"\n".join(lines)}), 30, seed=5)
@@ -199,6 +206,15 @@ warm = Warm(tree, ["-x", *suite.files(tree)])
 for mutant in mutants[:7]:
     limits = dict.fromkeys(bench.watchers.of(mutant.file, mutant.mutation), 2)
     print("warm |", mutant, "|", warm.catcher(mutant.file, mutant.source, mutant.mutation, limits))
+separate = []
+def counted(*given, **more):
+    separate.append(given)
+    return run(*given, **more)
+trying.run = counted
+both = Bench(tree, suite, bench.watchers, warm)
+for mutant in mutants:
+    separate.clear()
+    print("both |", mutant, "|", both.catcher(mutant), "|", len(separate))
 warm.close()
 with (tree / "placement/kept.py").open("a") as kept:
     kept.write("# as it was\\n")
@@ -238,6 +254,13 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "def test_that_calls_it_first(): assert size()\n"
         "def test_a_kept_size(): assert size() == 3\n"
     )
+    (tmp_path / "placement/sooner.py").write_text("def sooner():\n    return 2\n")
+    (tmp_path / "tests/engine/test_sooner.py").write_text(
+        "from placement.sooner import sooner\n"
+        "FOUND = sooner()\n"
+        "def test_what_was_found_before(): assert FOUND == 2\n"
+        "def test_that_calls_it(): assert sooner()\n"
+    )
     (tmp_path / "tests/engine/test_room.py").write_text(
         "from placement.room import counted, fits\n"
         "def test_the_limit_itself_fits(): assert fits(5) and not fits(6)\n"
@@ -252,7 +275,7 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         check=False,
     )
     assert re.sub(r" [0-9.]+ s", " T s", done.stdout).splitlines() == [
-        "recording which lines 3 files of tests/engine run",
+        "recording which lines 4 files of tests/engine run",
         "placement/codes.py:1  'full' → 'fullXX' | tests/engine/test_codes.py::test_the_code_stays",
         "placement/kept.py:3  3 → 2 | tests/engine/test_kept.py::test_a_kept_size",
         "placement/kept.py:3  3 → 4 | tests/engine/test_kept.py::test_a_kept_size",
@@ -266,6 +289,8 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "placement/room.py:8  -= → += | tests/engine/test_room.py::test_counting_ends, which does not end",
         "placement/room.py:8  1 → 0 | tests/engine/test_room.py::test_counting_ends, which does not end",
         "placement/room.py:8  1 → 2 | ",
+        "placement/sooner.py:2  2 → 1 | tests/engine/test_sooner.py::test_what_was_found_before",
+        "placement/sooner.py:2  2 → 3 | tests/engine/test_sooner.py::test_what_was_found_before",
         "[tests/engine 1/3 T s] placement/room.py:1  5 → 6  caught by tests/engine/test_room.py::test_the_limit_itself_fits",
         "[tests/engine 2/3 T s] placement/room.py:3  <= → <  caught by tests/engine/test_room.py::test_the_limit_itself_fits",
         "[tests/engine 3/3 T s] placement/room.py:5  < → <=  SURVIVES",
@@ -273,13 +298,28 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "[tests/engine 2/3 T s before] placement/room.py:3  <= → <  caught by tests/engine/test_room.py::test_the_limit_itself_fits",
         "[tests/engine 3/3 T s before] placement/room.py:5  < → <=  SURVIVES",
         "left | placement/room.py:5  < → <= Counter({'tests/engine': 2})",
-        "warm | placement/codes.py:1  'full' → 'fullXX' | ",
+        "warm | placement/codes.py:1  'full' → 'fullXX' | None",
         "warm | placement/kept.py:3  3 → 2 | tests/engine/test_kept.py::test_a_kept_size",
         "warm | placement/kept.py:3  3 → 4 | tests/engine/test_kept.py::test_a_kept_size",
-        "warm | placement/room.py:1  5 → 4 | ",
-        "warm | placement/room.py:1  5 → 6 | ",
+        "warm | placement/room.py:1  5 → 4 | None",
+        "warm | placement/room.py:1  5 → 6 | None",
         "warm | placement/room.py:3  <= → < | tests/engine/test_room.py::test_the_limit_itself_fits",
-        "warm | placement/room.py:5  < → <= | ",
+        "warm | placement/room.py:5  < → <= | None",
+        "both | placement/codes.py:1  'full' → 'fullXX' | tests/engine/test_codes.py::test_the_code_stays | 1",
+        "both | placement/kept.py:3  3 → 2 | tests/engine/test_kept.py::test_a_kept_size | 0",
+        "both | placement/kept.py:3  3 → 4 | tests/engine/test_kept.py::test_a_kept_size | 0",
+        "both | placement/room.py:1  5 → 4 | tests/engine/test_room.py::test_the_limit_itself_fits | 1",
+        "both | placement/room.py:1  5 → 6 | tests/engine/test_room.py::test_the_limit_itself_fits | 1",
+        "both | placement/room.py:3  <= → < | tests/engine/test_room.py::test_the_limit_itself_fits | 0",
+        "both | placement/room.py:5  < → <= |  | 0",
+        "both | placement/room.py:5  0 → (-1) |  | 0",
+        "both | placement/room.py:5  0 → 1 |  | 0",
+        "both | placement/room.py:7  a → not (a) |  | 0",
+        "both | placement/room.py:8  -= → += | tests/engine/test_room.py::test_counting_ends, which does not end | 0",
+        "both | placement/room.py:8  1 → 0 | tests/engine/test_room.py::test_counting_ends, which does not end | 0",
+        "both | placement/room.py:8  1 → 2 |  | 0",
+        "both | placement/sooner.py:2  2 → 1 | tests/engine/test_sooner.py::test_what_was_found_before | 1",
+        "both | placement/sooner.py:2  2 → 3 | tests/engine/test_sooner.py::test_what_was_found_before | 1",
         "of a changed engine | tests/engine/test_kept.py::test_a_kept_size tests/engine/test_kept.py::test_that_calls_it_first",
         "recording which lines 1 files of tests/engine run",
         "waits | tests/engine/test_waits.py::test_waits, which does not end",
