@@ -126,7 +126,7 @@ def run(tree: Path, arguments: Sequence[str], plugin: Plugin, *, cpu_seconds: in
 
 def read_all(reader: int, deadline: float) -> str:
     """What is written until the other end is closed or the time has passed."""
-    read = b""
+    read = bytearray()
     with os.fdopen(reader, "rb", buffering=0) as stream:
         while (left := deadline - time.monotonic()) > 0 and select.select([stream], [], [], left)[0]:
             block = stream.read(65536)

@@ -84,10 +84,14 @@ class _Loop(Plugin):
 
     def __init__(self, requests: int, answers: int) -> None:
         self._requests, self._answers = requests, answers
+        self._functions: Mapping[str, Sequence[FunctionType]] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
+        # Whatever goes through all objects writes to all memory, which a fork would have to copy: it is done here, once.
+        self._functions = _functions_by_file()
+        gc.freeze()
         _write(self._answers, b"ready\n")
         with os.fdopen(self._requests) as requests:
             for line in requests:
@@ -111,7 +115,7 @@ class _Loop(Plugin):
         if child == 0:
             try:
                 os.close(reader)
-                _run_mutated(session, items, request, writer)
+                _run_mutated(session, items, request, writer, self._functions.get(str(request["file"]), ()))
             except BaseException:  # noqa: BLE001 - whatever it is, a fork must not answer for the process
                 traceback.print_exc()
             finally:
@@ -127,14 +131,18 @@ class _Loop(Plugin):
 
 
 def _run_mutated(
-    session: pytest.Session, items: Sequence[pytest.Item], request: Mapping[str, object], writer: int
+    session: pytest.Session,
+    items: Sequence[pytest.Item],
+    request: Mapping[str, object],
+    writer: int,
+    functions: Sequence[FunctionType],
 ) -> None:
     limits, lines = request["limits"], request["lines"]
     assert isinstance(limits, dict)
     assert isinstance(lines, list)
     seconds = int(sum(limits.values())) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    if not _replace_code(str(request["file"]), str(request["source"]), range(*lines)):
+    if not _replace_code(functions, str(request["file"]), str(request["source"]), range(*lines)):
         return
     selected = Selected(limits)
     selected._pipe = writer  # noqa: SLF001 - the fork's own end
@@ -147,14 +155,22 @@ def _run_mutated(
     selected.report("\n")  # no name: all have passed
 
 
-def _replace_code(file: str, source: str, lines: range) -> bool:
-    """Gives each live function of the file the code of the new source. False if none is live, or not all that begin in
-    these lines can be replaced.
+def _functions_by_file() -> dict[str, list[FunctionType]]:
+    """The live functions."""
+    found: dict[str, list[FunctionType]] = defaultdict(list)
+    for one in gc.get_objects():
+        if isinstance(one, FunctionType):
+            found[one.__code__.co_filename].append(one)
+    return found
+
+
+def _replace_code(functions: Sequence[FunctionType], file: str, source: str, lines: range) -> bool:
+    """Gives each of the live functions of the file the code of the new source. False if there are none, or not all that
+    begin in these lines can be replaced.
     """
     new: dict[tuple[str, int], list[CodeType]] = defaultdict(list)
     for code in _codes(compile(source, file, "exec", dont_inherit=True)):
         new[code.co_qualname, code.co_firstlineno].append(code)
-    functions = [one for one in gc.get_objects() if isinstance(one, FunctionType) and one.__code__.co_filename == file]
     for function in functions:
         old = function.__code__
         codes = new[old.co_qualname, old.co_firstlineno]

@@ -168,28 +168,29 @@ def _record(tree: Path, engines: Mapping[str, bytes], suite: Suite, kept: Mappin
     record = json.loads(done.reported)
     if record["failed"]:
         print(f"not used, because they fail without any mutant: {', '.join(record['failed'])}", flush=True)
+    parts = _by_file(record, kept)
     for file, path in kept.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = _part_of(record, file)
+        part = parts[file]
         part["engines"] = {name: _digest(engines[name]) for name in part["lines"]}
         path.write_text(json.dumps(part))
 
 
-def _part_of(record: Mapping[str, Any], file: str) -> dict[str, Any]:
-    def is_of_file(test: str) -> bool:
-        return test.startswith(f"{file}::") and test not in record["failed"]
-
-    lines: dict[str, dict[str, list[str]]] = defaultdict(dict)
+def _by_file(record: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What was recorded, by file of tests, without the tests that failed. Each has all that runs before the first test."""
+    parts: dict[str, dict[str, Any]] = {
+        file: {"seconds": {}, "lines": {}, "collected": record["collected"]} for file in files
+    }
+    failed = set(record["failed"])
+    passed = {test: test.split("::")[0] for test in record["seconds"] if test not in failed}
+    for test, file in passed.items():
+        parts[file]["seconds"][test] = record["seconds"][test]
     for source, by_line in record["lines"].items():
         for line, tests in by_line.items():
-            own = [test for test in tests if is_of_file(test)]
-            if own:
-                lines[source][line] = own
-    return {
-        "seconds": {test: seconds for test, seconds in record["seconds"].items() if is_of_file(test)},
-        "lines": lines,
-        "collected": record["collected"],
-    }
+            for test in filter(passed.__contains__, tests):
+                lines = parts[passed[test]]["lines"].setdefault(source, {})
+                lines.setdefault(line, []).append(test)
+    return parts
 
 
 class Recorder(Plugin):
