@@ -119,6 +119,14 @@ def test_devices_that_several_nodes_reach_are_shown_apart_and_say_why():
     assert flavors["h100-80gb"].unplaceable == SEVERAL_NODES
 
 
+def test_devices_that_no_pod_can_claim_hide_no_other_of_their_slice():
+    strange, split = gpu("gpu-0", {"type": "vfio"}), part("gpu-1", counters=("gpu-2",))
+    assert units(inventory([published("s1", strange, split, gpu("gpu-2"))])) == {"n1": {"h100-80gb": 1}}
+    # Nor do those that several nodes reach.
+    shared = published("s1", gpu("gpu-0"), gpu("gpu-1", node="n1"), node="")
+    assert units(inventory([shared])) == {"n1": {"h100-80gb": 1}}
+
+
 def test_models_and_parts_of_one_node_are_flavors_of_their_own():
     mixed = published("s1", gpu("a"), gpu("b", H100 | {"productName": "NVIDIA L4"}), part("c"), part("d"))
     assert units(inventory([mixed])) == {"n1": {"h100-80gb": 1, "l4": 1, "h100-80gb-mig-1g.10gb": 2}}

@@ -219,3 +219,10 @@ def test_a_lowered_limit_counts_what_runs_at_its_tenant_or_below_on_its_clusters
     assert not replace(own, resource="jobs").counts(one)
     assert replace(own, clusters=("c1",)).counts(one)
     assert not replace(own, clusters=("c2",)).counts(one)
+
+
+def test_after_enough_trials_no_further_cluster_is_searched(monkeypatch):
+    given = worlds_of(one_each(3, [60, 30, 60]))
+    monkeypatch.setattr("placement.preemption.plan.MOST_TRIALS", 1)
+    found = planned(given).decision
+    assert (found.cluster, found.alternatives) == ("c1", ())

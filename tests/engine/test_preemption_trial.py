@@ -89,6 +89,23 @@ def test_pods_of_a_flavor_that_is_gone_give_nothing_back_and_those_beside_them_d
     assert found.pool(1).free[:4, 0].tolist() == [4, 64_000, 65_536, 20]
 
 
+def test_of_several_other_resources_each_is_free_again():
+    cards = (("example.com/a", 1), ("example.com/b", 2), (RDMA, 3))
+
+    def two(free):
+        made = two_flavors("n0", h100_free=4 - free // 8, **(USED if free else {}))
+        used = {name: 8 - count * (free // 8) for name, count in cards}
+        return replace(made, resources=dict.fromkeys(used, 8), free_resources=used)
+
+    one = running(1, {"n0": 1})
+    asked = replace(one, pods=(replace(one.pods[0], resources=cards),))
+    found = trial_of([two(8)], [asked])._state([0], [asked])
+    names = found.fleet.resources
+    assert {name: int(found.pool(1).free[len(found.pool(1).free) - len(names) + at, 0]) for at, name in enumerate(names)} == {
+        name: 8 for name, _ in cards
+    }
+
+
 def many(count, gpus=8):
     return [run_on(number + 1, {f"c1-n{number}": 1}, gpus=gpus, minutes=10 + number) for number in range(count)]
 

@@ -62,6 +62,14 @@ def test_a_reclaimed_node_is_away_as_long_as_the_conditions_say():
     assert figures.lines[0].wait > 9 * HOUR
 
 
+def test_spot_nodes_are_taken_back_from_the_beginning_and_not_before():
+    run = Noted([spot_plan(3600.0, 300)], [job(seconds=1.0)], gateway(), Conditions(until=5.0))
+    run.run()
+    instants = [instant for instant, _ in run.lost]
+    assert 0 < min(instants) < 0.1
+    assert len(instants) >= 300
+
+
 def test_progress_ends_with_all_jobs_at_the_last_instant():
     told = []
     replay([plan()], [job(), job(60.0)], gateway(), progress=lambda *one: told.append(one))

@@ -94,3 +94,18 @@ def test_equal_changes_have_equal_hashes_wherever_the_file_has_them():
     one = Change(key, None, {"a": 1, "b": 2}, Mark(1, 1))
     assert digest_of([one]) == digest_of([Change(key, None, {"b": 2, "a": 1}, Mark(9, 9))])
     assert len({digest_of(each) for each in ([], [one], [one, one], [Change(key, {"a": 1, "b": 2}, None)])}) == 4
+
+
+def test_what_goes_with_a_removed_tenant_hides_no_other_removal():
+    present = {
+        Key(Kind.ROLE, "acme/a", "x"): {},
+        Key(Kind.INVOICE_TERMS, "acme/a"): {},
+        **TENANTS,
+        Key(Kind.LIMIT, "acme/a", "gpu"): {},
+    }
+    gone = changes_of(wanted_of({"path": "acme", "kind": "organisation"}), present, prune=True)
+    assert [(one.action, one.key.kind, one.key.tenant) for one in gone] == [
+        ("remove", Kind.LIMIT, "acme/a"),
+        ("remove", Kind.TENANT, "acme/a/deep"),
+        ("remove", Kind.TENANT, "acme/a"),
+    ]
