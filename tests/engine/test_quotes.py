@@ -281,3 +281,16 @@ def test_what_quota_leaves_is_told_by_cluster_and_in_all():
     found = capacity(job(pods(1, 8)), snapshot(fleet, [], limits))
     assert [(room.cluster, room.count, room.within_quota) for room in found.clusters] == [("c1", 4, 2), ("c2", 4, 4)]
     assert (found.total, found.within_quota) == (8, 5)
+
+
+@pytest.mark.parametrize("ahead", ["cheapest", "pack"])
+def test_the_pods_of_a_job_that_was_quoted_before_are_not_usual_for_the_next_one(ahead):
+    fleet = [uniform(1, 2, flavor(H100)), uniform(2, 1, flavor(A100))]
+    first = job(pods(1, 1, models=[H100]), strategy=ahead, priority=2)
+    before = job(pods(1, 8, models=[A100]), strategy="pack", priority=1)
+    asked = job(pods(1, 2), strategy="pack", priority=1)
+    quoter = Quoter(snapshot(fleet, [first]))
+    quoter.quote(before)
+    # If jobs named it, packing would leave the A100 to them.
+    assert quote(asked, snapshot(fleet, [first, before])).offers[0].placement.cluster == "c1"
+    assert quoter.quote(asked).offers[0].placement.cluster == "c2"

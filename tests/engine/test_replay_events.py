@@ -55,6 +55,12 @@ def test_a_node_that_is_away_already_is_not_lost_again():
     assert (figures.node_failures, figures.lines[0].wait) == (1, 500.0)
 
 
+def test_a_node_that_was_lost_before_the_first_decision_is_known_to_be_away():
+    window = Conditions(failures=Failures(100.0, 1000.0), until=150.0)
+    figures = replay([plan(nodes=2)], [job(120.0), job(130.0)], gateway(), window)
+    assert sorted(line.wait for line in figures.lines) == [0.0, 970.0]
+
+
 def test_a_reclaimed_node_is_away_as_long_as_the_conditions_say():
     window = Conditions(until=HOUR, reclaimed_seconds=10 * HOUR)
     figures = replay([spot_plan(1000.0, 1)], [job(HOUR / 2)], gateway(), window)
