@@ -64,6 +64,7 @@ def test_an_old_version_has_costs_only():
     assert datasets_of("1.2") == ("cost-and-usage",)
     assert datasets_of("1.4") == DATASETS
     assert DATASETS == ("cost-and-usage", "billing-period", "invoice-detail", "contract-commitment")
+    assert tuple(COLUMNS) == DATASETS[1:]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
