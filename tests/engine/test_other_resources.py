@@ -139,3 +139,9 @@ def test_a_run_that_ends_gives_back_each_of_its_other_resources():
         (),
         [("c1", release.at)],
     )
+
+
+def test_a_node_without_a_resource_that_others_have_has_none_of_it():
+    nodes = [with_others(node("a", H, 8, 8), rdma=8), node("b", H, 8, 8)]
+    (pool,) = fleet_of([cluster(1, nodes, [H])]).pools
+    assert pool.capacity[-1].tolist() == pool.free[-1].tolist() == [8, 0]

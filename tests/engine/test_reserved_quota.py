@@ -234,6 +234,8 @@ def test_what_is_reserved_beyond_a_lowered_limit_is_marked_and_nothing_else():
     marked = beyond(limits, [first, second, elsewhere])
     assert set(marked) == {first.id, second.id}
     assert marked[first.id].mark == "a/b has a limit of 7 gpu: 8 are reserved or guaranteed at 2026-12-01 08:30 UTC"
+    # One other reservation counts there, with its amount.
+    assert {one[2:] for one in marked.values()} == {(4000, 1, 4000)}
     assert beyond([limit(1, "a/b", 8000)], [first, second, elsewhere]) == {}
 
 
