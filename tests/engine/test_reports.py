@@ -12,6 +12,7 @@ from federation.engine.objects.report_tokens import is_report_token, report_toke
 from federation.engine.reports import (
     MOST_POINTS,
     MOST_SERIES,
+    MOST_VALUE,
     Pace,
     Report,
     expected_end,
@@ -56,6 +57,16 @@ def test_a_report_is_read_with_all_its_parts():
     )
     assert report.checkpoint.written_at == NOON
     assert read_report({"sequence": 0}) == Report(0)
+
+
+def test_the_largest_number_of_either_sign_is_read_and_none_beyond():
+    ends = {"low": -MOST_VALUE, "high": MOST_VALUE}
+    assert read_report({"sequence": 0, "series": ends}).series == (("low", -1e300), ("high", 1e300))
+    beyond = {name: value * 1.0000001 for name, value in ends.items()}
+    assert faults({"sequence": 0, "series": beyond}) == {
+        ("series.low", "out_of_range"),
+        ("series.high", "out_of_range"),
+    }
 
 
 @pytest.mark.parametrize(
