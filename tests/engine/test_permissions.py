@@ -237,3 +237,8 @@ def test_a_list_of_rules_beyond_all_measure_is_refused_in_words(rules, told):
     assert (reason.code, told in reason.message) == ("excess_permission", True)
     assert len(reason.message) < 300
     assert compare_asked([rules], set(ROLE)).unreadable == found.unreadable
+
+
+def test_rules_of_the_most_terms_are_compared():
+    most = {"verbs": [f"v{n}" for n in range(MOST_TERMS - 2)]}
+    assert compare([[most]]).missing
