@@ -40,7 +40,9 @@ class ShareShown(serializers.Serializer[Any]):
         help_text="Both together, by weight, past use as far as it counts: the smallest goes next."
     )
     credit = serializers.FloatField(
-        help_text="How far past use puts it ahead of its siblings, in units of `share`; negative: back. It is capped."
+        allow_null=True,
+        help_text="How far past use puts it ahead of its siblings, in units of `share`; negative: back. It is capped. Null for"
+        " callers who do not see all its siblings.",
     )
     waiting = serializers.IntegerField(help_text="Its waiting jobs.")
     turn = serializers.IntegerField(
@@ -78,7 +80,7 @@ def show_share(one: TenantTurn) -> dict[str, Any]:
         "held": round(line.held, 6),
         "used": round(line.used, 6),
         "share": round(line.share, 6),
-        "credit": round(line.credit, 6),
+        "credit": None if one.credit is None else round(one.credit, 6),
         "waiting": line.waiting,
         "turn": line.turn,
     }

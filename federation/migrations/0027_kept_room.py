@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('clusters', '0009_history'),
-        ('federation', '0025_fewer_indexes'),
+        ('federation', '0026_prepulls'),
     ]
 
     operations = [

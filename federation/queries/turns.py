@@ -20,13 +20,16 @@ from tenancy.queries import Actor, tenant_by_path, visible_tenants, weighable_pa
 
 @dataclass(frozen=True, slots=True)
 class TenantTurn:
-    """A tenant with its share. `may_edit`: the actor may set its weight."""
+    """A tenant with its share. `credit` is None unless the actor sees all its siblings: it says what they used on average.
+    `may_edit`: the actor may set its weight.
+    """
 
     id: UUID
     name: str
     depth: int
     weight: Decimal
     line: ShareLine
+    credit: float | None
     may_edit: bool
 
 
@@ -43,7 +46,7 @@ def turns_of(actor: Actor, tenants: Collection[Tenant]) -> tuple[TenantTurn, ...
     counted = Job.objects.filter(state=JobState.QUEUED).values_list("tenant__path").annotate(Count("id"))
     fleet = load_fleet(database_now())
     lines = share_lines(shares_now(), fleet, dict(counted.order_by()), [tenant.path for tenant in tenants])
-    editable = weighable_paths(actor)
+    editable, parents = weighable_paths(actor), _seen_parents(actor, tenants)
     return tuple(
         TenantTurn(
             tenant.id,
@@ -51,7 +54,19 @@ def turns_of(actor: Actor, tenants: Collection[Tenant]) -> tuple[TenantTurn, ...
             tenant.depth,
             tenant.weight,
             lines[tenant.path] if settings.FAIR_SHARE else lines[tenant.path]._replace(turn=None),
+            lines[tenant.path].credit if _above(tenant) in parents else None,
             tenant.path in editable,
         )
         for tenant in tenants
     )
+
+
+def _above(tenant: Tenant) -> str:
+    return tenant.path.rpartition("/")[0]
+
+
+def _seen_parents(actor: Actor, tenants: Collection[Tenant]) -> set[str]:
+    """The tenants above these that the actor sees, with all below them. Operators see what is above organisations: "" ."""
+    paths = {_above(tenant) for tenant in tenants}
+    seen = set(visible_tenants(actor).filter(path__in=paths).values_list("path", flat=True))
+    return seen | {""} if actor.is_operator else seen

@@ -172,6 +172,7 @@ def test_past_use_puts_a_tenant_behind(user, node, client):
     assert [shown[path]["share"] for path in (GREEDY, MODEST)] == pytest.approx([0.375, 0.125], rel=0.01)
     assert json.loads(snapshot_text(load_snapshot(clock.now(), 10)))["snapshot"]["fair_share"]["credit_cap"] == 0.25
     assert (shown["acme"]["turn"], shown["acme"]["waiting"], shown["acme"]["held"]) == (1, 2, 0)
+    assert shown["acme"]["credit"] is None, "it would say what other organisations used"
     run_scheduling_cycle()
     assert list(Attempt.objects.order_by("id").values_list("job_id", flat=True)) == [second.id, first.id]
 
