@@ -18,7 +18,7 @@ ATTEMPT_LIFECYCLE = Lifecycle(ATTEMPT_MOVES)
 LIVE_ATTEMPT_STATES = sorted(ATTEMPT_LIFECYCLE.live)
 IS_LIVE = "IN (" + ", ".join(f"'{state}'" for state in LIVE_ATTEMPT_STATES) + ")"
 """For the state of an attempt in SQL. With parameters instead, no prepared plan could use the partial indexes on live
-attempts: PostgreSQL would plan the statement anew each time, and longer the more attempts have ended.
+attempts: PostgreSQL would plan the statement each time, and longer the more attempts have ended.
 """
 TERMINAL_JOB_STATES = sorted(JOB_LIFECYCLE.terminal)
 

@@ -28,7 +28,7 @@ class ReleasedObject(NamedTuple):
 
 
 def released_objects(cluster_id: UUID, before: datetime) -> list[ReleasedObject]:
-    """Those that were released before an instant. Of attempts that are being stopped, dispatch asks for what is left."""
+    """Those that were released before a time. Of attempts that are being stopped, dispatch asks for what is left."""
     with connection.cursor() as cursor:
         cursor.execute(RELEASED, [cluster_id, before])
         return [ReleasedObject._make(row) for row in cursor.fetchall()]

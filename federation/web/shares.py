@@ -134,4 +134,6 @@ def _kept(actor: Actor, match: TenantMatch) -> tuple[KeptRow, ...]:
 
 def _row(turn: TenantTurn, top: int) -> ShareRow:
     line = turn.line
-    return ShareRow(turn, turn.depth - top, line.held * 100, line.used * 100, line.share * 100, turn.credit and turn.credit * 100)
+    return ShareRow(
+        turn, turn.depth - top, line.held * 100, line.used * 100, line.share * 100, turn.credit and turn.credit * 100
+    )

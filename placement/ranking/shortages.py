@@ -220,7 +220,7 @@ def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Sh
 
 
 def _cores_memory_or_pods_short(state: PoolState, pod_set: PodSetRequest, is_suited: Mask) -> str:
-    """Which of them no suited node has enough of, or no one node together with the others."""
+    """Which of them no suited node has enough of, or not together with the others."""
     has_cpu = is_suited & (state.free[CPU] >= pod_set.cpu_millicores)
     has_memory = is_suited & (state.free[MEMORY] >= pod_set.memory_mib)
     if full := int(np.count_nonzero(has_cpu & has_memory & (state.free[PODS] < 1))):

@@ -21,7 +21,9 @@ LARGEST_NODE = re.compile(r"the largest node has (?P<has>[\d.]+)(?: GPUs?)?")
 LARGEST = re.compile(r"the largest has (?P<has>[\d.]+) (?P<unit>cores?|GiB)")
 ROOM = re.compile(r"there is room for (?P<room>\d+)")
 ROOMIEST = re.compile(r"the roomiest(?P<domain> \S+)? has room for (?P<room>\d+)")
-AT_MOST = re.compile(r"at most (?P<cores>[\d.]+) cores? and (?P<gib>[\d.]+) GiB are free there(?P<apart>, but not on the same node)?")
+AT_MOST = re.compile(
+    r"at most (?P<cores>[\d.]+) cores? and (?P<gib>[\d.]+) GiB are free there(?P<apart>, but not on the same node)?"
+)
 FULL = re.compile(r"the (?P<nodes>one|\d+) nodes? with that much free ha(?:s|ve) no room for another pod")
 LEVELS = ("node", "clique", "rack", "block", "zone", "cluster")
 

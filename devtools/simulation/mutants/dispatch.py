@@ -108,7 +108,8 @@ def _adopts_on_the_name_alone(change: Change) -> None:
 def _deletes_by_name(change: Change) -> None:
     """What has the name of an object of the attempt is deleted, whatever it is."""
 
-    async def delete_objects(driver: Any, attempt: Any) -> bool:
+    async def delete_objects(driver: Any, attempt: Any, found: Any) -> bool:
+        del found
         for item in attempt.objects:
             try:
                 seen = await driver.get_job(attempt.namespace, item.name)
@@ -138,8 +139,8 @@ def _a_deletion_that_was_accepted_is_done(change: Change) -> None:
     """An attempt counts as stopped when its deletion was accepted, although its pods still run."""
     original = calls._delete_objects  # noqa: SLF001
 
-    async def delete_objects(driver: Any, attempt: Any) -> bool:
-        await original(driver, attempt)
+    async def delete_objects(driver: Any, attempt: Any, found: Any) -> bool:
+        await original(driver, attempt, found)
         return True
 
     change.put(calls, "_delete_objects", delete_objects)
