@@ -288,10 +288,8 @@ class Cluster:
         return gpus_of(pod) + sum(map(gpus_of, others)) <= node.gpus
 
     def _start(self, pod: Pod) -> None:
-        node = self.nodes[pod.node]
-        if self.pods.get(pod.uid) is not pod or pod.phase != "Pending" or not node.is_ready:
-            return
-        if pod.is_terminating or pod.uid in self.running:
+        is_pending = self.pods.get(pod.uid) is pod and pod.phase == "Pending" and not pod.is_terminating
+        if not is_pending or not self.nodes[pod.node].is_ready or pod.uid in self.running:
             return
         if self._chance.random() < self.image_fails:
             pod.reason = "ErrImagePull: the image does not exist"
@@ -304,6 +302,7 @@ class Cluster:
         run = Run(
             self.name, pod.uid, pod.job_uid, job_id, attempt_id, pod.index,
             gpus_of(pod), pod.node, self._scheduler.now_us, is_residue=pod.job_uid in self.may_have_run,
+            is_late=any(job.uid == pod.job_uid and job.is_terminating for job in self.jobs.values()),
         )  # fmt: skip
         if pod.job_uid not in self.copies:  # a stranger's Job with our labels has no Service of ours
             self.services.note_start(pod)

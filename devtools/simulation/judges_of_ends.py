@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 START_PATIENCE_US = 15 * 60 * 1_000_000
 SETTLEMENT_PATIENCE_US = 10 * 60 * 1_000_000
+BETWEEN_LOOKS_US = 10 * 1_000_000
+"""Longer than dispatch takes from one visit to what it deletes to the next."""
 
 CHANGES = """
 SELECT id, after, (extract(epoch FROM at) * 1000000)::bigint FROM simulation.changes
@@ -274,7 +276,8 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
 
 def _removed_unseen(world: "World") -> list[Run]:
     """Runs that left no trace: Kueue ended them, and their pods were removed while the gateway could not see their cluster; or
-    their cluster was destroyed before it had shown them, and an administrator attested that they are lost.
+    they began when their Job was already being deleted, and ended between two looks of the gateway; or their cluster was
+    destroyed before it had shown them, and an administrator attested that they are lost.
     """
     clusters = [*world.clusters.values(), *world.removed]
     unseen = [(one, run) for one in clusters for run in one.runs if run.pod_uid not in one.shown]
@@ -282,8 +285,12 @@ def _removed_unseen(world: "World") -> list[Run]:
     return [
         run
         for one, run in unseen
-        if run.job_uid in one.reclaimed or (world.links[one.name].is_destroyed and run.attempt_id in lost)
+        if run.job_uid in one.reclaimed or _fell_between_looks(run) or (world.links[one.name].is_destroyed and run.attempt_id in lost)
     ]
+
+
+def _fell_between_looks(run: Run) -> bool:
+    return run.is_late and run.to_us is not None and run.to_us - run.from_us < BETWEEN_LOOKS_US
 
 
 LOST = "SELECT id FROM federation_attempt WHERE state = 'lost'"

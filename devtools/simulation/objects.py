@@ -150,6 +150,8 @@ class Run:
     is_residue: bool = False
     is_disrupted: bool = False
     """Whether an eviction or the death of its node ended it."""
+    is_late: bool = False
+    """Whether its Job was already being deleted when it began."""
     was_committed: bool = True
     """Whether the gateway's database had committed to the attempt when the pod started."""
 

@@ -1,6 +1,7 @@
 """Guards of the dispatch: what is created, committed to, released and deleted."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -144,6 +145,17 @@ def _a_deletion_that_was_accepted_is_done(change: Change) -> None:
         return True
 
     change.put(calls, "_delete_objects", delete_objects)
+
+
+@mutant(only({"watches_dead": 4, "eviction": 8}, cancels=1, cancelled_within=60, run_seconds=LONG))
+def _ended_jobs_are_deleted_unseen(change: Change) -> None:
+    """What a Job counted before it is deleted for a stop is not recorded."""
+    original = dispatch._record_last_looks  # noqa: SLF001
+
+    def record(cluster_id: UUID, outcomes: Sequence[Any]) -> None:
+        original(cluster_id, [replace(one, ended=()) if hasattr(one, "ended") else one for one in outcomes])
+
+    change.put(dispatch, "_record_last_looks", record)
 
 
 @mutant(only({"reply_lost": 0.2, "answered_500": 0.2}))
