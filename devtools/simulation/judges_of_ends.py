@@ -285,7 +285,9 @@ def _removed_unseen(world: "World") -> list[Run]:
     return [
         run
         for one, run in unseen
-        if run.job_uid in one.reclaimed or _fell_between_looks(run) or (world.links[one.name].is_destroyed and run.attempt_id in lost)
+        if run.job_uid in one.reclaimed
+        or _fell_between_looks(run)
+        or (world.links[one.name].is_destroyed and run.attempt_id in lost)
     ]
 
 
