@@ -38,6 +38,11 @@ PAGES = {
     "user-limit-edit": "/quotas/users/set/",
     "submission-limit-edit": "/quotas/submission/set/",
     "usage": "/usage/?group_by=tenant,flavor",
+    "usage-files": "/usage/files/",
+    "idle": "/idle/",
+    "node-hours": "/idle/node-hours/",
+    "lost-work": "/lost-work/",
+    "currencies": "/currencies/",
     "shares": "/shares/",
     "budgets": "/budgets/",
     "budget-edit": "/budgets/set/",
@@ -157,6 +162,8 @@ def _found_pages(visit: Visit) -> dict[str, str]:
         found |= _linked_pages(visit, found["organisation"])
     if "job-running" in found:
         found["job-logs"] = f"{found['job-running']}logs/"
+    if "cluster" in found:
+        found["images"] = f"{found['cluster']}images/"
     return found
 
 

@@ -4,8 +4,10 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from clusters.operations import clear_avoided_node
 from foundation.schedule import Schedule
 from tenancy.models import Tenant
 from tenancy.operations import change_tenant
@@ -30,6 +32,7 @@ BRAKE_SECONDS = 4200.0
 """Retries wait until what failed is an hour ago, and until that was weighed."""
 WEIGHED_SECONDS = 12.0
 LOOK_SECONDS = 0.5
+TRUSTED_AGAIN, TRUSTED_AGAIN_SECONDS = 3, 450.0
 RACE_US = 30_000_000
 """A round that began before the brake was pulled may place until then."""
 
@@ -94,6 +97,22 @@ def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
 
 def _move() -> None:
     change_tenant(SYSTEM, Tenant.objects.get(name="speech").id, parent_id=Tenant.objects.get(path="acme/lab").id)
+
+
+def heal(world: "World") -> None:
+    """Operators trust avoided nodes again, from time to time: some jobs fit on no other."""
+    for turn in range(1, TRUSTED_AGAIN + 1):
+        world.scheduler.after(turn * TRUSTED_AGAIN_SECONDS, lambda: _trust_again(world))
+
+
+def _trust_again(world: "World") -> None:
+    for cluster_id, avoided_id in world.watch.rows(AVOIDED_NOW):
+        world.wish(
+            "trusts an avoided node again", partial(clear_avoided_node, SYSTEM, cluster_id, avoided_id), "node.clear"
+        )
+
+
+AVOIDED_NOW = "SELECT cluster_id, id FROM clusters_avoidednode WHERE ended_at IS NULL ORDER BY id"
 
 
 def patience_seconds(world: "World") -> float:

@@ -47,6 +47,7 @@ def heal(world: "World") -> None:
     administration.heal(world)
     spoiling.mend(world)
     overtaken.heal(world)
+    bad_nodes.heal(world)
     world.wish("removes limits on submission", lambda: submission_limits.delete_all(world))
     world.wish("removes rules of failures", catalogue.remove_rules)
     if supplies.KIND in world.faults.rates:
