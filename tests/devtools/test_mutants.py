@@ -232,16 +232,19 @@ print("endless |", run(tree, [str(endless)], Plugin(), cpu_seconds=2).status)
 """
 
 
-def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_as_it_was(tmp_path):
+ENGINE = (
+    "LIMIT = 5\ndef fits(a):\n    return a <= LIMIT\ndef unseen(a):\n    return a < 0\n"
+    "def counted(a):\n    while a:\n        a -= 1\n"
+)
+
+
+def lay_out(tmp_path):
+    """A small tree of engines and their tests."""
     (tmp_path / "tests/engine").mkdir(parents=True)
     (tmp_path / "placement").mkdir()
     (tmp_path / "placement/__init__.py").touch()
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:django\n")
-    engine = (
-        "LIMIT = 5\ndef fits(a):\n    return a <= LIMIT\ndef unseen(a):\n    return a < 0\n"
-        "def counted(a):\n    while a:\n        a -= 1\n"
-    )
-    (tmp_path / "placement/room.py").write_text(engine)
+    (tmp_path / "placement/room.py").write_text(ENGINE)
     (tmp_path / "placement/codes.py").write_text("FULL = 'full'\ndef shown(code): return code\n")
     (tmp_path / "tests/engine/test_codes.py").write_text(
         "from placement import codes\n"
@@ -266,6 +269,10 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "def test_the_limit_itself_fits(): assert fits(5) and not fits(6)\n"
         "def test_counting_ends(): counted(10)\n"
     )
+
+
+def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_as_it_was(tmp_path):
+    lay_out(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(TRIAL)],
         cwd=tmp_path,
@@ -325,4 +332,4 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "waits | tests/engine/test_waits.py::test_waits, which does not end",
         "endless | None",
     ], done.stderr
-    assert (tmp_path / "placement/room.py").read_text() == engine
+    assert (tmp_path / "placement/room.py").read_text() == ENGINE
