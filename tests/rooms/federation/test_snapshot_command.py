@@ -107,7 +107,7 @@ def test_an_empty_gateway_has_a_snapshot_too(tmp_path):
     path = tmp_path / "none.json"
     call_command("snapshot", "--depth", "0", "--out", str(path))
     assert json.loads(path.read_bytes())["snapshot"]["queue"] == []
-    assert json.loads(replay_elsewhere(path, "0"))["decisions"] == {"placements": [], "waits": []}
+    assert json.loads(replay_elsewhere(path, "0"))["decisions"] == {"placements": [], "waits": [], "kept": []}
 
 
 @pytest.mark.parametrize(
