@@ -226,7 +226,9 @@ def run_of_unknown(cluster, settings, attempt, **labels):
     """A Job of ours that runs there, of which the rows know nothing."""
     call(cluster, "ensure_namespace", attempt.namespace, {})
     ours = {names.LABEL_INSTALL: settings.INSTALL_ID, names.LABEL_ATTEMPT: UNKNOWN, **labels}
-    uid = call(cluster, "create_job", foreign_job(attempt.namespace, "unknown", **ours))
+    manifest = foreign_job(attempt.namespace, "unknown", **ours)
+    manifest["spec"]["template"]["metadata"]["annotations"] = {names.SIMULATED_SECONDS: "never"}
+    uid = call(cluster, "create_job", manifest)
     call(cluster, "release_job", attempt.namespace, "unknown", uid, {})
     return uid
 
