@@ -1,4 +1,4 @@
-"""A kubelet that is killed, and one that is stopped: last, because no pod runs there afterwards."""
+"""A kubelet that is killed, and one that is stopped."""
 
 import signal
 from contextlib import suppress
@@ -49,3 +49,4 @@ def test_a_killed_kubelet_takes_all_processes_and_mounts_along_and_its_pods_are_
     plane.processes["kubelet"].terminate()
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
+    plane.restart("kubelet")  # for other tests
