@@ -33,10 +33,13 @@ def begin(world: "World") -> None:
     world.wish("budgets hours", lambda: _put_hours(TEAM_NAMES[0], Decimal(50)))
     world.wish("budgets little", lambda: _put(path_of(TEAM_NAMES[1]), TIGHT))
     amount = Decimal(chance.choice((1, 2, 500)))
-    world.scheduler.after(
-        chance.uniform(*LOWERED_AFTER),
-        lambda: world.wish(f"sets the budget of acme to {amount}", lambda: _put("acme", amount)),
-    )
+    world.scheduler.after(chance.uniform(*LOWERED_AFTER), lambda: _lower(world, amount))
+
+
+def _lower(world: "World", amount: Decimal) -> None:
+    """Not in the healed world: operators have removed the budgets that stop jobs."""
+    if not world.faults.is_healed:
+        world.wish(f"sets the budget of acme to {amount}", lambda: _put("acme", amount))
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
