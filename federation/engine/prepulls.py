@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from .sightings import Pod
+
 DEADLINE = timedelta(minutes=30)
 """Of one pull, from when it was begun."""
 PATIENCE = timedelta(seconds=60)
@@ -209,23 +211,6 @@ def _line(image: str, node: str, why_not: str, past: Past, *, is_present: bool) 
     return Line(image, node, State.WAITING)
 
 
-class SeenPod(Protocol):
-    """A pod as a driver reports it."""
-
-    @property
-    def node(self) -> str: ...
-    @property
-    def phase(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def exit_code(self) -> int | None: ...
-    @property
-    def ending(self) -> str: ...
-    @property
-    def message(self) -> str: ...
-
-
 class SeenJob(Protocol):
     """A Job as a driver reports it."""
 
@@ -244,7 +229,7 @@ class Verdict(NamedTuple):
     message: str = ""
 
 
-def verdict(node: str, pods: Sequence[SeenPod], job: SeenJob | None, lasted: timedelta) -> Verdict:
+def verdict(node: str, pods: Sequence[Pod], job: SeenJob | None, lasted: timedelta) -> Verdict:
     """What the pod and the Job of a pull say of it. `job` is None if the cluster has no such object any more.
 
     The pod's command does not exist in the image, so that nothing of the image runs: that its container could not be started
@@ -273,7 +258,7 @@ def too_late(waits_for: str) -> Verdict:
     return Verdict(Outcome.FAILED, _text(f"It did not end within {minutes} minutes. {waits_for}".strip()))
 
 
-def _of_pod(node: str, pod: SeenPod, lasted: timedelta) -> Verdict:
+def _of_pod(node: str, pod: Pod, lasted: timedelta) -> Verdict:
     if pod.node not in ("", node):
         return Verdict(Outcome.FAILED, _text(f"The cluster ran it on {pod.node}."))
     if pod.phase == "Failed":

@@ -9,7 +9,7 @@ behind, and none of others is touched.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -114,22 +114,17 @@ def _begin(policy: PrepullPolicy, image: str, node: str, slot: int) -> None:
     if promised is None:
         return
     row, _ = Prepull.objects.get_or_create(policy=policy, image=image, node=node, defaults={"cluster": policy.cluster})
-    object_id = new_id()
+    row.policy, row.object_id = policy, new_id()
     Prepull.objects.filter(id=row.id, phase=Phase.IDLE).update(
         phase=Phase.PLANNED,
         slot=slot,
-        object_id=object_id,
-        namespace=identity_of(_with(row, policy, object_id)).namespace,
+        object_id=row.object_id,
+        namespace=identity_of(row).namespace,
         secrets=promised,
         begun_at=Now(),
         released_at=None,
         message="",
     )
-
-
-def _with(row: Prepull, policy: PrepullPolicy, object_id: UUID) -> Prepull:
-    row.policy, row.object_id = policy, object_id
-    return row
 
 
 def _promised(policy: PrepullPolicy) -> dict[str, Any] | None:
@@ -242,8 +237,8 @@ class _Visit:
         )
 
 
-def _since(at: datetime | None) -> Any:
-    return database_now() - at if at else DEADLINE * 0
+def _since(at: datetime | None) -> timedelta:
+    return database_now() - at if at else timedelta()
 
 
 def record(row: Prepull, result: object) -> None:

@@ -233,8 +233,9 @@ class Cycle:
         code, message, per_cluster = scope.verdict
         if not self._holdings.may_keep(job):
             rest = self._holdings.resting(job)
-            told = None if rest is None else f"{message}; {self._holdings.rest_text(rest)}"
-            return None if told is None else Wait(job.id, code, told, per_cluster)
+            if rest is None:
+                return None
+            return Wait(job.id, code, f"{message}; {self._holdings.rest_text(rest)}", per_cluster)
         seeker, state = self.seeker(job), self._visibility.strictest.state
         seeker.ranked = [number for number in seeker.ranked if self._lets_start(job, seeker, number)]
         kept = self._holdings.find(seeker, state, self._releases(self._snapshot))

@@ -271,9 +271,8 @@ def lay_out(tmp_path):
     )
 
 
-def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_as_it_was(tmp_path):
-    lay_out(tmp_path)
-    done = subprocess.run(
+def try_all(tmp_path):
+    return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(TRIAL)],
         cwd=tmp_path,
         env={"PYTHONPATH": str(PROJECT), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"},
@@ -281,6 +280,11 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         text=True,
         check=False,
     )
+
+
+def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_as_it_was(tmp_path):
+    lay_out(tmp_path)
+    done = try_all(tmp_path)
     assert re.sub(r" [0-9.]+ s", " T s", done.stdout).splitlines() == [
         "recording which lines 4 files of tests/engine run",
         "placement/codes.py:1  'full' → 'fullXX' | tests/engine/test_codes.py::test_the_code_stays",
