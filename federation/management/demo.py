@@ -209,6 +209,13 @@ BUDGETS = (
     WantedBudget(f"{ORGANISATION}/products", "gpu_hours", Decimal(4_000), "", "quarter", stops_admission=True),
     WantedBudget(f"{ORGANISATION}/platform/ci", "money", Decimal(5), "USD", "month"),
 )
+BILLED_IN = "EUR"
+DOLLARS_A_EURO = (Decimal("1.0812"), Decimal("1.0795"), Decimal("1.0841"), Decimal("1.0877"), Decimal("1.0833"))
+"""Of weekdays in turn, invented."""
+PREPULLS = (  # cluster, name, images
+    ("frankfurt", "training", ("registry.example/llm/train:2.3", "registry.example/llm/tune:2.3")),
+    ("dublin", "vision", ("registry.example/vision/seg:0.14",)),
+)
 
 
 @dataclass(frozen=True, slots=True)

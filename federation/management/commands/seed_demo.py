@@ -15,8 +15,9 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from billing.models import Budget, Rate
+from billing.models import BillingCurrency, Budget, Rate
 from billing.operations.budgets import put_budget
+from billing.operations.exchange import import_reference_rates, set_billing_currency
 from billing.operations.prices import NewPrice, create_price
 from billing.queries import price_book
 from clusters.drivers.simulated import Node, add_foreign_pod, begin_trouble, path_of
@@ -26,8 +27,10 @@ from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.management.demo import (
     ADMIN,
+    BILLED_IN,
     BORROWING,
     BUDGETS,
+    DOLLARS_A_EURO,
     FLEET,
     LIMITS,
     LIVE,
@@ -35,6 +38,7 @@ from federation.management.demo import (
     ORGANISATION,
     PASSWORD,
     PEOPLE,
+    PREPULLS,
     PRICES,
     SICK,
     STALE,
@@ -47,8 +51,9 @@ from federation.management.demo import (
     Work,
     nodes_of,
 )
-from federation.models import Job
+from federation.models import Job, PrepullPolicy
 from federation.operations.past_traffic import PastJob, record_past_jobs
+from federation.operations.prepull_policies import WantedPolicy, make_prepull_policy
 from federation.operations.submission import submit_job
 from foundation.clock import now
 from foundation.commands import GatewayCommand
@@ -94,6 +99,8 @@ class Command(GatewayCommand):
         past = _history(tenants, people, days)
         _count_rows()
         _budgets()
+        _currency(organisation)
+        _prepulls()
         live = _live_jobs(people)
         self.stdout.write(_report(address, past, live, as_json=json))
 
@@ -180,6 +187,24 @@ def _budgets() -> None:
     for wanted in BUDGETS:
         if not Budget.objects.filter(tenant__path=wanted.tenant_path).exists():
             put_budget(SYSTEM, wanted)
+
+
+def _currency(organisation: Tenant) -> None:
+    """Prices are in dollars; this month's charges are converted at the rates of their days."""
+    if BillingCurrency.objects.filter(organisation=organisation).exists():
+        return
+    days = [now().date() - timedelta(days=ago) for ago in range(HISTORY_DAYS, -1, -1)]
+    weekdays = [day for day in days if day.isoweekday() <= 5]  # noqa: PLR2004 - Friday
+    lines = [f"{day},{DOLLARS_A_EURO[day.weekday()]}" for day in weekdays]
+    import_reference_rates(SYSTEM, ORGANISATION, "\n".join(["Date,USD", *lines]), "made up for the demo")
+    set_billing_currency(SYSTEM, ORGANISATION, now().date().replace(day=1), BILLED_IN)
+
+
+def _prepulls() -> None:
+    for cluster, name, images in PREPULLS:
+        known = PrepullPolicy.objects.filter(cluster__name=cluster, name=name)
+        if not known.exists():
+            make_prepull_policy(SYSTEM, Cluster.objects.get(name=cluster).id, WantedPolicy(name, images))
 
 
 def _history(tenants: Mapping[str, Tenant], people: Mapping[str, User], days: int) -> int:

@@ -7,14 +7,14 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from billing.models import Budget, Meter, Price
+from billing.models import Budget, ExchangeRate, Meter, Price
 from billing.queries import discrepancies as wrong_in_the_books
 from clusters.drivers import Unreachable
 from clusters.drivers.simulated import SimulatedDriver, path_of
 from clusters.models import Cluster, Flavor
 from clusters.queries.capacity import freshness_of
 from federation.management.demo import SICK, STALE
-from federation.models import Attempt, Job
+from federation.models import Attempt, Job, PrepullPolicy
 from federation.queries.proof import disagreements
 from foundation.clock import now
 from quotas.models import QuotaLimit
@@ -37,7 +37,7 @@ def seed(*, days=2):
 def counts():
     return {
         model.__name__: model.objects.count()
-        for model in (Tenant, User, Cluster, Price, QuotaLimit, Budget, Job, Attempt, Meter)
+        for model in (Tenant, User, Cluster, Price, QuotaLimit, Budget, ExchangeRate, PrepullPolicy, Job, Attempt, Meter)
     }
 
 
@@ -47,6 +47,8 @@ def test_the_demo_is_seeded_once_however_often_it_is_asked_for():
     assert told["past_jobs"] >= 28, "two days of a weekend, on a Monday just after midnight"
     assert told["live_jobs"] == 26
     assert first["Cluster"] == 40
+    assert first["ExchangeRate"] > 60, "of the weekdays of three months"
+    assert first["PrepullPolicy"] == 2
     again = seed()
     assert (again["past_jobs"], again["live_jobs"]) == (0, 0)
     assert counts() == first
