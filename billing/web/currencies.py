@@ -1,9 +1,11 @@
 """The page of currencies: what an organisation is billed in, and rates of exchange; setting and importing them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import messages
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -18,6 +20,7 @@ from billing.operations.exchange import (
 )
 from billing.queries.exchange import visible_billing_currencies, visible_rates
 from foundation.pages import Form, show, typed
+from foundation.paging import page_of
 from foundation.problems import Invalid, Problem
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
@@ -25,7 +28,7 @@ from tenancy.web import page
 
 from .typing_in import day_of, decimal_of, month_of
 
-MOST_RATES = 60
+RATES_SHOWN = "15"
 OF_CURRENCY = {"organisation": "organisation", "effective_from": "effective_from", "currency": "currency"}
 OF_RATE = {name: name for name in ("organisation", "base", "quote", "rate", "valid_from", "valid_until", "reason")}
 OF_FILE = {name: name for name in ("organisation", "rates", "source", "corrects")}
@@ -36,15 +39,17 @@ class CurrenciesPage:
     organisation: str
     organisations: Sequence[tuple[str, str]]
     currencies: Sequence[BillingCurrency]
-    rates: Sequence[ExchangeRate]
-    """The newest ones."""
+    rates: Mapping[str, Any]
+    """`items`, the newest first, and the cursor of the `next` ones."""
+    is_later: bool
+    """Whether newer rates exist."""
     currency_form: Form
     rate_form: Form
     file_form: Form
     may_set: bool
 
 
-@page(takes=("organisation",))
+@page(takes=("organisation", "cursor"))
 def currencies(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The currencies and rates of an organisation; users who may close its months set them here."""
     if request.method != "POST":
@@ -108,16 +113,22 @@ def _page(
     paths = list(visible_tenants(actor).filter(parent=None).order_by("path").values_list("path", flat=True))
     path = asked if asked in paths else (paths[0] if paths else "")
     forms, own = refused or {}, {"organisation": path}
-    rates = visible_rates(actor).order_by("-id")
+    cursor = request.GET.get("cursor", "")
+    rates = page_of(
+        visible_rates(actor).filter(Q(organisation=None) | Q(organisation__path=path)),
+        {"cursor": cursor, "limit": RATES_SHOWN},
+        orders={"newest": "-id"},
+        scope=f"exchange-rates|{actor.user_id}|{path}",
+        render=lambda row: row,
+    )
     shown = CurrenciesPage(
         organisation=path,
         organisations=[(one, one) for one in paths],
         currencies=list(
             visible_billing_currencies(actor).filter(organisation__path=path).order_by("-effective_from", "-id")
         ),
-        rates=list((rates.filter(organisation=None) | rates.filter(organisation__path=path))[:MOST_RATES])
-        if path
-        else [],
+        rates=rates,
+        is_later=bool(cursor),
         currency_form=forms.get("currency", Form(own)),
         rate_form=forms.get("rate", Form(own)),
         file_form=forms.get("file", Form({**own, "source": "ECB"})),

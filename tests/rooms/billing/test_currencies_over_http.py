@@ -1,5 +1,7 @@
 """Currencies over the API, on the page and by the command."""
 
+import html
+import re
 from datetime import date
 
 import pytest
@@ -128,6 +130,20 @@ def test_the_page_sets_imports_and_says_what_is_wrong(client, finance):
         assert said in answer.content.decode(), body
     assert client.post("/currencies/", {"what": "currency", "effective_from": "2026-10"}).status_code in {404, 422}
     assert BillingCurrency.objects.count() == 1
+
+
+def test_old_rates_are_on_further_pages(client, finance):
+    client.force_login(finance)
+    days = "\n".join(f"2026-10-{day:02d},1.1{day:02d}" for day in range(1, 21))
+    client.post("/currencies/", {"organisation": "acme", "what": "file", "rates": f"Date,USD\n{days}", "source": "ECB"})
+    first = client.get("/currencies/").content.decode()
+    assert "1.12 USD" in first
+    assert "1.101 USD" not in first
+    (older,) = re.findall(r'href="(\?[^"]*cursor=[^"#]+)#rates"', first)
+    second = client.get(f"/currencies/{html.unescape(older)}").content.decode()
+    assert "1.101 USD" in second
+    assert "Newest" in second
+    assert client.get("/currencies/?cursor=x").status_code == 422
 
 
 def test_a_missing_rate_is_on_the_months_page(client, finance, north):
