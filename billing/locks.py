@@ -2,7 +2,7 @@
 postings, periods of the ledger, numbers of invoices, then holds of budgets by id, then periods of
 budgets from the root down by (depth, id).
 
-The journal's trigger (`migrations/0003_budgets.sql`) locks holds and periods in the same order. Takers of holds lock
+The journal's trigger (`sql/budgets.sql`) locks holds and periods in the same order. Takers of holds lock
 their tenants first; settlement locks periods of budgets before quota limits, and so do takers.
 """
 

@@ -2,9 +2,11 @@
 database, which each gets a copy of, and collected static files.
 
 A prepared database is kept in a folder that is named by a hash of all that it follows from. It is made under another name
-and renamed, so that a run that was killed leaves nothing that appears complete; the next one removes it.
+and renamed, so that a run that was killed leaves nothing that appears complete; a later one removes it. Databases of different
+code are prepared and copied side by side.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -14,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 import psycopg
 
@@ -27,10 +30,14 @@ PROJECT = Path(__file__).resolve().parent.parent
 SOURCES = (
     "*/migrations/*.py",
     "*/migrations/*.sql",
+    "*/sql/*.sql",
     "*/models.py",
     "*/models/**/*.py",
     "config/*.py",
-    "foundation/**/*.py",
+    "foundation/ids.py",
+    "foundation/management/commands/migrate.py",
+    "foundation/rights.py",
+    "foundation/rules.py",
     "federation/engine/lifecycle.py",
     "devtools/embedded/*.py",
     "devtools/prepared.py",
@@ -39,8 +46,9 @@ SOURCES = (
 """What a migrated database follows from: migrations and what they import, models, rights, the server's version and settings."""
 TEMPLATE = "migrated"
 """A second database of the same server: what `migrate` makes as the only role, as the tests have it."""
-KEPT = 16
-"""Of each kind one for each of a few worktrees, at most 80 MB each: to prepare one again takes as long as hundreds of tests."""
+KEPT = 32
+"""Of each kind a few for each of some worktrees, at most 80 MB each: to prepare one again takes as long as a hundred tests."""
+UNFINISHED = ".partial"
 STOP_SECONDS = 60
 
 
@@ -58,10 +66,12 @@ def fill(home: Path, kind: Kind | None = None) -> None:
     there. Raises Unavailable.
     """
     folder = root()
-    with wheels.alone(folder / "lock"):
-        whole = folder / (state_of_the_code() if kind is None else f"{kind.name}-{state_of_the_code(kind.sources)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = folder / (state_of_the_code() if kind is None else f"{kind.name}-{state_of_the_code(kind.sources)}")
+    with (folder / "locks").open("w") as locks:
+        _take(locks, whole.name, waits=True)
         if not whole.exists():
-            _prepare(whole, _migrate if kind is None else kind.make)
+            _prepare(whole, _migrate if kind is None else kind.make, locks)
         os.utime(whole)
         copy_data(whole, home)
 
@@ -90,15 +100,35 @@ def collect_static_files() -> None:
     _manage("collectstatic", "--noinput", "--verbosity", "0", **PLACEHOLDERS)
 
 
-def _prepare(whole: Path, make: Callable[[Path], None]) -> None:
-    """Fills the folder, and forgets those that were used the longest time ago."""
-    partial = whole.with_name("partial")
+def _prepare(whole: Path, make: Callable[[Path], None], locks: IO[str]) -> None:
+    """Fills the folder, and removes what killed runs left, and those that were used the longest time ago."""
+    partial = whole.with_name(whole.name + UNFINISHED)
     shutil.rmtree(partial, ignore_errors=True)
     make(partial)
     partial.rename(whole)
-    found = [path for path in whole.parent.iterdir() if path.is_dir() and path != whole]
-    for old in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT - 1 :]:
-        shutil.rmtree(old)
+    if not _take(locks, "removal", waits=False):
+        return
+    others = [path for path in whole.parent.iterdir() if path.is_dir() and path != whole]
+    left = [path for path in others if path.name.endswith(UNFINISHED)]
+    kept = sorted(set(others) - set(left), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in [*left, *kept[KEPT - 1 :]]:
+        if _take(locks, old.name.removesuffix(UNFINISHED), waits=False):
+            shutil.rmtree(old, ignore_errors=True)  # its process may have renamed it meanwhile
+
+
+def _take(locks: IO[str], name: str, *, waits: bool) -> bool:
+    """Excludes all other processes that prepare, copy or remove this database, until the file is closed. A byte of the file
+    stands for each database.
+    """
+    place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6])
+    try:
+        fcntl.lockf(locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+    except BlockingIOError:
+        if not waits:
+            return False
+        print(f"waiting for another process that prepares or copies the database {name}", file=sys.stderr, flush=True)
+        fcntl.lockf(locks, fcntl.LOCK_EX, 1, place)
+    return True
 
 
 def _migrate(home: Path) -> None:

@@ -1,8 +1,9 @@
 """What to do when a statement names a table, column or function that the database does not have (yet)."""
 
-from django.db import DatabaseError, ProgrammingError
+from django.db import DatabaseError, ProgrammingError, connection
 
 from .health import is_migrated
+from .merged import advice_in_part
 
 MISSING = frozenset({"42P01", "42703", "42883", "3F000"})
 """PostgreSQL's codes: no such table, column, function, schema."""
@@ -14,6 +15,6 @@ def advice_for(error: ProgrammingError) -> str:
     if getattr(error.__cause__, "sqlstate", "") not in MISSING:
         return ""
     try:
-        return "" if is_migrated() else ADVICE
+        return "" if is_migrated() else advice_in_part(connection) or ADVICE
     except DatabaseError:
         return ""

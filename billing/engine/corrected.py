@@ -2,7 +2,7 @@
 
 A correction replaces what a rate cost in its span; of two for the same time, the one with the higher number applies. The
 rest of a price keeps its readings, so that no correction moves the cost of time that it does not cover.
-`migrations/0002_ledger.sql` has the same rule in SQL (`billing_corrected`).
+`sql/price_corrections.sql` has the same rule in SQL (`billing_corrected`).
 """
 
 from collections.abc import Iterable

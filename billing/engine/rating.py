@@ -2,7 +2,7 @@
 
 An interval is cut at UTC midnights and at price changes. Inside a cut, the cost of a part is the difference of two
 readings of one cumulative total (`reading`). So the costs of parts of any size add up exactly to the cost of the whole.
-`migrations/0001_rules.sql` has the same arithmetic in SQL and refuses a segment whose cost differs.
+`sql/prices.sql` has the same arithmetic in SQL and refuses a segment whose cost differs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -18,7 +18,7 @@ from .jobs import Attempt
 
 
 class Artifact(models.Model):
-    """A declared artifact as an attempt announced it. It is written only while the attempt may run (`0021_artifacts.sql`), and
+    """A declared artifact as an attempt announced it. It is written only while the attempt may run (`sql/artifacts.sql`), and
     the gateway never reads what the reference names. The job's artifacts are those of its newest attempt that has any.
     """
 

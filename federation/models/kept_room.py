@@ -18,7 +18,7 @@ class KeptRoom(models.Model):
 
     It ends when the job was placed (`placed`) or does not wait any more (`withdrawn`), when `until_at` has passed (`given_up`:
     then nothing is kept for the job until `again_at`), or when a cycle keeps nothing for it (`released`). While it lasts,
-    only its place and the expected start change (`0027_kept_room.sql`).
+    only its place and the expected start change (`sql/kept_room.sql`).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -12,7 +12,7 @@ MOST_CLUSTERS = 100
 
 class Move(models.Model):
     """A decision to stop a job's attempt so that the job continues on another cluster: a user's, or the gateway's own, which
-    it makes only if staying costs more (`0018_moves.sql`). Append-only.
+    it makes only if staying costs more (`sql/moves.sql`). Append-only.
     """
 
     class Cause(models.TextChoices):

@@ -20,7 +20,7 @@ class Preemption(models.Model):
     """A decision to stop jobs so that a waiting one gets their place, and the claim on that place until it ends.
 
     It ends once: the job was placed (`placed`), does not wait any more (`withdrawn`), or the deadline passed
-    (`expired`). Only the end is ever written (`0013_preemption.sql`).
+    (`expired`). Only the end is ever written (`sql/preemption.sql`).
 
     A decision because of lowered limits has no beneficiary and claims nothing: it has ended when it is made (`reduced`).
     """
@@ -81,7 +81,7 @@ class Preemption(models.Model):
 class PreemptionVictim(models.Model):
     """An attempt that is stopped for another job of its organisation. It belongs to one preemption; its job has strictly
     lower priority, or uses borrowed quota. Or it is stopped because a lowered limit still holds too much after all others that
-    are being stopped have ended (`0019_surplus.sql`). Append-only.
+    are being stopped have ended (`sql/preemption.sql`). Append-only.
     """
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="preemption")

@@ -19,7 +19,7 @@ class PriorityClass(models.Model):
     """A name for a priority. A job keeps the value that its class had when it was submitted.
 
     Exactly one class is the installation's default; the name never changes, and a class that jobs were submitted with
-    is not removed (`0009_priority_classes.sql`).
+    is not removed (`sql/priority_classes.sql`).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

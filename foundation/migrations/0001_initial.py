@@ -1,9 +1,16 @@
-"""Leases, outbox and routines; `0001_rules.sql` has what the tables themselves refuse."""
+"""Leases, the outbox and idempotency.
+
+`0001_tables.sql` has what Django cannot say of the tables, `foundation/sql/` their rules.
+"""
 
 from pathlib import Path
 
 import django.db.models.functions.datetime
 from django.db import migrations, models
+
+from foundation.rules import rules
+
+TABLES = Path(__file__).with_name("0001_tables.sql").read_text(encoding="utf-8")
 
 
 class Migration(migrations.Migration):
@@ -45,7 +52,6 @@ class Migration(migrations.Migration):
                 "indexes": [models.Index(fields=["topic", "id"], name="outbox_by_topic")],
             },
         ),
-        migrations.RunSQL(
-            Path(__file__).with_name("0001_rules.sql").read_text(encoding="utf-8"), migrations.RunSQL.noop
-        ),
+        migrations.RunSQL(TABLES, migrations.RunSQL.noop),
+        rules("foundation/leases.sql"),
     ]

@@ -35,7 +35,7 @@ class QuotaLimit(models.Model):
     amount then held and shrinks as holds end. A removed limit only counts down as the holds against it end.
 
     With `reclaim_after`, what is held beyond the limit (the surplus) is taken back from `reclaim_at` on. Only a trigger writes
-    that time: it begins again with each reduction, and ends with the surplus (`migrations/0006_surplus.sql`).
+    that time: it begins again with each reduction, and ends with the surplus (`sql/limits.sql`).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

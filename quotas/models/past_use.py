@@ -59,7 +59,7 @@ class KeptIdle(models.Model):
     """What is kept idle for a tenant, for an opaque holder: it counts as used by the tenant, but is not held.
 
     It counts from `created_at` to `ended_at`, and never beyond `until_at`. Another amount is another row. Only the end is
-    ever written; a trigger chooses its time and adds it to the past use (`migrations/0008_kept_idle.sql`).
+    ever written; a trigger chooses its time and adds it to the past use (`sql/past_use.sql`).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -85,7 +86,7 @@ def test_the_hash_follows_what_is_migrated_and_nothing_else(tmp_path, monkeypatc
     monkeypatch.setattr(prepared, "PROJECT", tmp_path)
     hashes = []
     for name, text in (
-        ("foundation/migrations/0001_rules.sql", "SELECT 1"), ("foundation/migrations/0001_rules.sql", "SELECT 2"),
+        ("foundation/migrations/0001_tables.sql", "SELECT 1"), ("foundation/sql/leases.sql", "SELECT 2"),
         ("billing/models.py", ""), ("uv.lock", ""), ("billing/queries/costs.py", ""), ("docs/index.md", ""),
     ):  # fmt: skip
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -133,13 +134,66 @@ def test_a_database_is_made_once_for_the_same_code(made, folder):
     assert len(made) == 1
 
 
-def test_what_a_killed_run_left_is_removed_and_counts_for_nothing(made, root, folder):
-    (root / "partial" / "postgres").mkdir(parents=True)
-    (root / "partial" / "postgres" / "half").touch()
+@pytest.mark.parametrize("code", ["the same", "other"])
+def test_what_a_killed_run_left_is_removed_and_counts_for_nothing(made, root, folder, code):
+    left = root / f"{prepared.state_of_the_code() if code == 'the same' else 'other'}.partial"
+    (left / "postgres").mkdir(parents=True)
+    (left / "postgres" / "half").touch()
     prepared.fill(folder / "home")
     assert len(made) == 1
     assert list((folder / "home" / "postgres").iterdir()) == []
-    assert not (root / "partial").exists()
+    assert not left.exists()
+
+
+@pytest.fixture
+def elsewhere(root):
+    """Another process that holds the database of a name, as if it copied it."""
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom devtools import prepared\n"
+        "locks = Path(sys.argv[1]).open('w')\nprepared._take(locks, sys.argv[2], waits=True)\n"
+        "print('taken', flush=True)\nsys.stdin.read()"
+    )
+    running = []
+
+    def hold(name):
+        root.mkdir(exist_ok=True)
+        argv = [sys.executable, "-c", script, str(root / "locks"), name]
+        holder = subprocess.Popen(argv, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        running.append(holder)
+        assert holder.stdout.readline() == "taken\n"
+        return holder
+
+    yield hold
+    for holder in running:
+        holder.kill()
+        holder.communicate()
+
+
+def test_a_database_of_other_code_is_neither_waited_for_nor_removed_while_it_is_copied(
+    made, root, folder, elsewhere, monkeypatch
+):
+    monkeypatch.setattr(prepared, "KEPT", 1)
+    for name in ("old", "older", "begun.partial"):
+        (root / name).mkdir(parents=True)
+    elsewhere("old")
+    elsewhere("begun")
+    prepared.fill(folder / "home")
+    assert {path.name for path in root.iterdir() if path.is_dir()} == {
+        "old",
+        "begun.partial",
+        prepared.state_of_the_code(),
+    }
+
+
+def test_the_same_database_is_prepared_by_one_process_at_a_time(made, root, folder, elsewhere, capfd):
+    holder = elsewhere(prepared.state_of_the_code())
+    with ThreadPoolExecutor(1) as other:
+        filled = other.submit(prepared.fill, folder / "home")
+        wait_for(lambda: "waiting for another process" in capfd.readouterr().err, "it waits")
+        assert not made
+        holder.stdin.close()
+        filled.result(timeout=30)
+    assert len(made) == 1
 
 
 def test_a_failed_preparation_leaves_nothing_that_appears_complete(made, root, folder, monkeypatch):
@@ -172,7 +226,7 @@ def test_a_killed_preparation_leaves_no_process(root):
     script = f"from pathlib import Path\nfrom devtools import prepared\nprepared.root = lambda: Path({str(root)!r})\nprepared.fill(Path({str(root / 'home')!r}))"
     preparing = subprocess.Popen([sys.executable, "-c", script], cwd=PROJECT, stderr=subprocess.DEVNULL)
     try:
-        wait_for((root / "partial" / "postgres" / "postmaster.pid").exists, "its server runs")
+        wait_for(lambda: list(root.glob("*.partial/postgres/postmaster.pid")), "its server runs")
         family = psutil.Process(preparing.pid).children(recursive=True)
     finally:
         preparing.send_signal(signal.SIGKILL)

@@ -33,7 +33,9 @@ def test_every_test_that_attacks_a_promise_exists():
 
 
 def test_every_constraint_that_holds_a_promise_exists():
-    migrations = "\n".join(path.read_text() for path in ROOT.glob("*/migrations/0*"))
+    migrations = "\n".join(
+        path.read_text() for pattern in ("*/migrations/0*", "*/sql/*.sql") for path in ROOT.glob(pattern)
+    )
     for number, held, by_what, _ in rows():
         named = CONSTRAINT.findall(by_what)
         assert named or held != "constraint", f"promise {number} names no constraint"

@@ -19,6 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from foundation import rights
 from foundation.clock import monotonic
 from foundation.commands import GatewayCommand
+from foundation.merged import advice_in_part
 
 LOCKED = {"55P03": "a lock was not available", "40P01": "a deadlock"}
 TOO_LONG = "57014"
@@ -75,6 +76,8 @@ class Command(migrate.Command):
         self.stdout.flush()
 
     def _migrate(self, *args: Any, **options: Any) -> None:
+        if advice := advice_in_part(connections[options["database"]]):
+            raise CommandError(advice)
         super().handle(*args, **options)
         if options["plan"] or options["check_unapplied"]:
             return

@@ -3,7 +3,6 @@
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-import billing.migrations
 from billing.engine.ledger import Entry, Line
 from billing.models import BudgetAlert, BudgetMovement, BudgetPeriod, LedgerEntry, LedgerLine, LedgerPeriod, Price
 from billing.operations import periods, posting, record_runs
@@ -225,47 +223,3 @@ def test_the_database_refuses_a_correction(name):
     with pytest.raises(IntegrityError) as refused, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement, values)
     assert constraint_of(refused.value) == constraint
-
-
-UPGRADE = (Path(billing.migrations.__file__).parent / "0007_budget_corrections.sql").read_text(encoding="utf-8")
-EARLIER = UPGRADE[UPGRADE.index("-- What was corrected before this version.") :]
-
-
-def test_the_upgrade_counts_what_was_corrected_before_it_once_and_only_what_budgets_count():
-    """Rows as the version before left them: entries in the ledger, no `correct` line, counters without them."""
-    north = priced_cluster()
-    record_runs([
-        make_run(north, "acme/one", started_at=at(29, 10, month=9), until_at=at(29, 14, month=9)),
-        make_run(north, "acme/one", started_at=at(5, 10), until_at=at(5, 14)),
-    ])  # fmt: skip
-    budgets = {path: make_budget(path, **IN_OCTOBER) for path in ("acme", "acme/one", "acme/two")}
-    hours = make_budget("acme", measure="gpu_hours", **IN_OCTOBER)
-    post()
-    correct("4", SEPTEMBER)
-    post()
-    adjust(Tenant.objects.get(path="acme/one"), "-3", at(6))
-    assert [spent(one) for one in budgets.values()] == [13, 13, 0]
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(
-            "UPDATE billing_budgetperiod SET spent = 10, cap = amount + granted WHERE spent = 13;"
-            " DELETE FROM billing_budgetmovement WHERE kind = 'correct'"
-        )
-        cursor.execute("SET LOCAL session_replication_role = origin")
-        assert discrepancies() != ()
-        cursor.execute(EARLIER)
-    assert [spent(one) for one in budgets.values()] == [13, 13, 0]
-    assert spent(hours) == 4
-    assert discrepancies() == ()
-    with pytest.raises(IntegrityError) as refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(EARLIER)
-    assert constraint_of(refused.value) == "a_ledger_line_corrects_once_per_budget_period"
-
-
-def test_the_upgrade_of_a_ledger_without_corrections_counts_nothing():
-    priced_cluster()
-    budget = make_budget("acme", **IN_OCTOBER)
-    with connection.cursor() as cursor:
-        cursor.execute(EARLIER)
-    assert spent(budget) == 0
-    assert not BudgetMovement.objects.exists()

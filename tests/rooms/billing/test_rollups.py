@@ -5,8 +5,6 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +33,6 @@ MONTH = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 ROLE = "switchyard_rollups"
-rollups = import_module("billing.migrations.0005_rollups")
 
 
 @pytest.fixture
@@ -156,32 +153,6 @@ def test_pieces_of_any_length_add_up_to_the_same_days(north, minutes):
         assert sums[run.source_uid] == sums["whole"]
         assert discrepancies() == ()
         transaction.set_rollback(True)
-
-
-def kept():
-    """All stored sums."""
-    own = {"id", "_state"}
-    return [
-        sorted(
-            str({name: value for name, value in vars(row).items() if name not in own}) for row in table.objects.all()
-        )
-        for table in (MeterDay, TenantDay)
-    ]
-
-
-def test_the_upgrade_builds_the_sums_of_what_there_is(north):
-    metered(north, minutes=240)
-    TenantDay.objects.filter(day=START.date()).update(is_due=False)
-    before = kept()
-    sql = (Path(rollups.__file__).with_suffix(".sql")).read_text(encoding="utf-8")
-    _, _, moving = sql.partition("-- The sums of what was metered before.")
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica; DELETE FROM billing_meterday;")
-        cursor.execute("UPDATE billing_tenantday SET gpu_milliseconds = 0; SET LOCAL session_replication_role = origin")
-        cursor.execute(f"-- {moving}")
-    assert kept() == before
-    TenantDay.objects.update(is_due=True)  # nothing is posted
-    assert discrepancies() == ()
 
 
 FORGERIES = {

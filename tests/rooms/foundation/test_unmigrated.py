@@ -1,11 +1,13 @@
 """Operators' commands on a database before `migrate`: here, sessions whose schema is empty."""
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 
 import manage
 from foundation.health import is_migrated
+from foundation.merged import advice_in_part
 from foundation.unmigrated import ADVICE, advice_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,4 +83,45 @@ def test_a_database_that_lacks_one_migration_is_told_from_one_that_lacks_none(mo
         assert advice_for(error) == ADVICE
         error.__cause__ = type("Other", (Exception,), {"sqlstate": "42501"})()
         assert advice_for(error) == ""
+        transaction.set_rollback(True)
+
+
+LAST = {
+    "tenancy": "0002_weight",
+    "clusters": "0010_nodes_of_images",
+    "quotas": "0008_kept_idle",
+    "billing": "0012_currencies",
+    "federation": "0027_kept_room",
+}
+
+
+@pytest.mark.parametrize("room", LAST)
+def test_a_database_that_has_some_of_the_merged_migrations_is_refused_with_what_to_do(room, client):
+    """Django alone continues without this room, or names a node of its graph."""
+    assert advice_in_part(connection) == ""
+    with transaction.atomic():
+        MigrationRecorder(connection).migration_qs.filter(app=room, name=LAST[room]).delete()
+        assert not is_migrated()
+        assert client.get("/readyz").json()["database"] == "not_migrated"
+        error = ProgrammingError("relation does not exist")
+        error.__cause__ = type("Missing", (Exception,), {"sqlstate": "42P01"})()
+        assert advice_for(error) == advice_in_part(connection)
+        with pytest.raises(CommandError, match=f"last version whose .* {room}` ends with {LAST[room]}, then"):
+            call_command("migrate", "--noinput")
+        transaction.set_rollback(True)
+
+
+def test_a_database_that_has_none_of_a_rooms_merged_migrations_can_continue():
+    with transaction.atomic():
+        MigrationRecorder(connection).migration_qs.filter(app="federation").delete()
+        assert advice_in_part(connection) == ""
+        assert not is_migrated()
+        transaction.set_rollback(True)
+
+
+def test_a_database_with_every_migration_of_before_and_none_of_ours_is_up_to_date():
+    with transaction.atomic():
+        MigrationRecorder(connection).migration_qs.filter(name__contains="_squashed_").delete()
+        assert advice_in_part(connection) == ""
+        assert is_migrated()
         transaction.set_rollback(True)
