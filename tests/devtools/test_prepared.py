@@ -166,7 +166,9 @@ def elsewhere(root):
     yield hold
     for holder in running:
         holder.kill()
-        holder.communicate()
+        holder.wait()
+        for pipe in (holder.stdin, holder.stdout):
+            pipe.close()
 
 
 def test_a_database_of_other_code_is_neither_waited_for_nor_removed_while_it_is_copied(
