@@ -27,6 +27,7 @@ class Checkout:
     """A gateway from the code in `folder`, in a process that answers one line for each round."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         # -P: this file's folder has modules that are named like rooms.
         command = [sys.executable, "-P", str(Path(__file__).resolve()), "--serve"]
         self._process = subprocess.Popen(
@@ -57,7 +58,7 @@ class Checkout:
             if line.startswith(MARK):
                 found: dict[str, float] = json.loads(line.removeprefix(MARK))
                 return found
-        raise SystemExit(f"the gateway of {self._process.args} ended")
+        raise SystemExit(f"the gateway of {self._folder} ended")
 
 
 def serve() -> None:

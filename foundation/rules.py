@@ -28,13 +28,18 @@ def rules(path: str, *names: str) -> RunSQL:
     A trigger locks its table until the migration ends, so name only what changed. The reverse drops the functions of a whole file
     with their triggers; the text that a named rule had before is not kept. Raises LookupError.
     """
+    functions = [name.partition(" ")[2] for name in written(path) if name.startswith("FUNCTION ")]
+    undo = RunSQL.noop if names else f"DROP FUNCTION IF EXISTS {', '.join(functions)} CASCADE"
+    return RunSQL(installing(path, *names), undo)
+
+
+def installing(path: str, *names: str) -> str:
+    """The statements that install the rules of a file, or those that are named, over what there is. Raises LookupError."""
     found = written(path)
     if missing := set(names) - found.keys():
         raise LookupError(f"{path} has no {', '.join(sorted(missing))}")
-    functions = [name.partition(" ")[2] for name in found if name.startswith("FUNCTION ")]
-    undo = RunSQL.noop if names else f"DROP FUNCTION IF EXISTS {', '.join(functions)} CASCADE"
     text = "\n".join(statement for name, statement in found.items() if not names or name in names)
-    return RunSQL(BEFORE + CONSTRAINT_TRIGGER.sub(REPLACED, text), undo)
+    return BEFORE + CONSTRAINT_TRIGGER.sub(REPLACED, text)
 
 
 def written(path: str) -> dict[str, str]:

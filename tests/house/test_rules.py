@@ -5,7 +5,7 @@ import re
 import pytest
 from django.db import connection
 
-from foundation.rules import STATEMENT, rules, written
+from foundation.rules import STATEMENT, installing, rules, written
 
 from .source import ROOT
 
@@ -77,10 +77,10 @@ def test_a_rule_that_is_named_is_installed_again_alone_and_over_what_there_is():
             f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$"
         )
         for names in ((f"FUNCTION {function}",), (f"TRIGGER {trigger}",), ()):
-            cursor.execute(rules(path, *names).sql)
+            cursor.execute(installing(path, *names))
         cursor.execute("SELECT prosrc FROM pg_proc WHERE proname = %s", [function])
         assert "RAISE EXCEPTION" in cursor.fetchone()[0]
-    assert "TRIGGER" not in rules(path, f"FUNCTION {function}").sql.replace("RETURNS trigger", "")
+    assert "TRIGGER" not in installing(path, f"FUNCTION {function}").replace("RETURNS trigger", "")
     with pytest.raises(LookupError, match=r"kept_room\.sql has no FUNCTION no_such, TRIGGER neither"):
         rules(path, "TRIGGER neither", "FUNCTION no_such")
 
@@ -89,4 +89,4 @@ def test_a_rule_that_is_named_is_installed_again_alone_and_over_what_there_is():
 def test_every_file_can_be_installed_again_constraint_triggers_too():
     with connection.cursor() as cursor:
         for path in WRITTEN:
-            cursor.execute(rules(path).sql)
+            cursor.execute(installing(path))
