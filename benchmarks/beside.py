@@ -121,7 +121,9 @@ def main() -> None:
         return
     if options.other is None:
         parser.error("name the folder of the other checkout")
-    there = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=options.other, capture_output=True, text=True)
+    there = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=options.other, check=False, capture_output=True, text=True
+    )
     report.conditions(beside=there.stdout.strip(), rounds=options.rounds, jobs=options.jobs, clusters=3)
     checkouts = [Checkout(HERE), Checkout(options.other.resolve())]
     try:

@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from billing.engine.reference_rates import MOST_CHARACTERS
-from billing.models import BillingCurrency, ExchangeRate
+from billing.models import BillingCurrency
 from billing.operations.exchange import (
     NewRate,
     import_reference_rates,

@@ -37,7 +37,19 @@ def seed(*, days=2):
 def counts():
     return {
         model.__name__: model.objects.count()
-        for model in (Tenant, User, Cluster, Price, QuotaLimit, Budget, ExchangeRate, PrepullPolicy, Job, Attempt, Meter)
+        for model in (
+            Tenant,
+            User,
+            Cluster,
+            Price,
+            QuotaLimit,
+            Budget,
+            ExchangeRate,
+            PrepullPolicy,
+            Job,
+            Attempt,
+            Meter,
+        )
     }
 
 

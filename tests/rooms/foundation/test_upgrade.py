@@ -77,8 +77,7 @@ def described(execute):
     """What the catalog says, by part. PostgreSQL writes a condition in another way once it was dumped, or its column's type changed."""
     found = {part: {row[0] for row in execute(statement).fetchall()} for part, statement in PARTS.items()}
     return {
-        part: {text if part == "functions" else CASTS.sub("", text) for text in texts}
-        for part, texts in found.items()
+        part: {text if part == "functions" else CASTS.sub("", text) for text in texts} for part, texts in found.items()
     }
 
 
