@@ -82,6 +82,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_preemptionvictim": GROWS,
     "federation_move": GROWS,
     "federation_keptroom": KEPT,
+    "federation_consolidation": KEPT,
     "federation_artifact": KEPT,
     "clusters_avoidednode": KEPT,
     # Written by triggers of the owner with each change of nodes.

@@ -4,6 +4,7 @@ from django.urls import URLPattern, URLResolver, path
 
 from .api import artifacts as artifacts_api
 from .api import attestations, quotes
+from .api import consolidations as consolidations_api
 from .api import failure_rules as failure_rules_api
 from .api import jobs as api
 from .api import kept_room as kept_room_api
@@ -49,6 +50,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/explanation", api.Explanation.as_view()),
     path("jobs/<uuid:job_id>/logs", api.Logs.as_view()),
     path("jobs/<uuid:job_id>/preemptions", preemptions_api.Preemptions.as_view()),
+    path("jobs/<uuid:job_id>/consolidations", consolidations_api.Consolidations.as_view()),
     path("jobs/<uuid:job_id>/reports", reports_api.JobReports.as_view()),
     path("jobs/<uuid:job_id>/artifacts", artifacts_api.JobArtifacts.as_view()),
     path("attempts/<uuid:attempt_id>/reports", reports_api.AttemptReports.as_view()),

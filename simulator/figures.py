@@ -121,7 +121,9 @@ class Figures:
     interruptions: int
     """The number of times a spot node was reclaimed."""
     preemptions: int
-    """Runs that were interrupted because one of their nodes failed or was reclaimed."""
+    """Runs that were interrupted because one of their nodes failed or was reclaimed, or were moved."""
+    moves: int
+    """Runs that were moved so that a larger job fits."""
     interrupted_jobs: int
     late_starts: int
     """Jobs sent to a cluster that had less room than the gateway believed, and waited there."""
@@ -204,6 +206,7 @@ def figures_of(
         node_failures=tally.failures,
         interruptions=tally.interruptions,
         preemptions=tally.preemptions,
+        moves=tally.moves,
         interrupted_jobs=sum(line.tries > 1 for line in lines),
         late_starts=tally.late,
         clusters=tuple(

@@ -9,7 +9,7 @@ The plain rules have the engine's knowledge: what is free on every node, and how
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -18,7 +18,7 @@ from uuid import UUID
 
 import numpy as np
 
-from placement.cycle.cycle import decide
+from placement.cycle.cycle import run as run_cycle
 from placement.cycle.ordering import by_response_ratio
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.pools import Ints
@@ -40,6 +40,7 @@ from placement.values.model import (
 )
 from placement.values.nodes import NodeResources, fleet_node
 
+from .consolidating import ConsolidationRule, Consolidator
 from .experience import Experience, groups_of, kind_of
 from .members import settle
 from .shares import USUAL, FairShareRule, PastUses
@@ -88,12 +89,19 @@ class Choice:
     """Whether its pods must land on the hinted nodes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A running job that stops now and waits again, so that a larger one fits."""
+
+    number: int
+
+
 class Gateway(Protocol):
     """Decides on the queue, which is in order of priority and submission; jobs by their numbers."""
 
     name: str
 
-    def choose(self, queue: Sequence[tuple[int, TraceJob]], known: Known, now: float) -> list[Choice]: ...
+    def choose(self, queue: Sequence[tuple[int, TraceJob]], known: Known, now: float) -> Sequence[Choice | Move]: ...
 
 
 class EngineGateway:
@@ -108,7 +116,9 @@ class EngineGateway:
         patience_seconds: int | None = None,
         order: str = "ratio",
         fair_share: FairShareRule | None = USUAL,
+        consolidation: ConsolidationRule | None = None,
     ) -> None:
+        self.consolidator = None if consolidation is None else Consolidator(consolidation)
         self._order = order
         self._uses = None if fair_share is None else PastUses(fair_share)
         self._strategy = strategy
@@ -119,7 +129,7 @@ class EngineGateway:
         self._groups: dict[int, Groups] = {}
         self._view: _View | None = None
 
-    def choose(self, queue: Sequence[tuple[int, TraceJob]], known: Known, now: float) -> list[Choice]:
+    def choose(self, queue: Sequence[tuple[int, TraceJob]], known: Known, now: float) -> list[Choice | Move]:
         if self._view is None:
             self._view = _View(known, is_divisible=False)
         for number, job in queue:
@@ -128,6 +138,20 @@ class EngineGateway:
                 self._requests[number] = self._request(number, job)
                 if job.gpu_milli < WHOLE and not self._view.is_divisible:
                     self._view = _View(known, is_divisible=True)
+        snapshot = self._snapshot(queue, known, now)
+        decisions, final = run_cycle(snapshot, self._index)
+        placements = decisions.placements
+        if self._uses is not None:
+            jobs = dict(queue)
+            self._uses.hold(jobs[placement.job_id.int] for placement in placements)
+        chosen: list[Choice | Move] = [self._choice(placement, known) for placement in placements]
+        if self.consolidator is not None:
+            chosen += [Move(number) for number in self.consolidator.decide(snapshot, final, decisions.waits)]
+        return chosen
+
+    def _snapshot(self, queue: Sequence[tuple[int, TraceJob]], known: Known, now: float) -> Snapshot:
+        """The input of the cycle."""
+        assert self._view is not None
         at = EPOCH + timedelta(seconds=now)
         requests = tuple(as_kept([self._requests[number] for number, _ in queue], known.experience.exceeded()))
         runtimes = self._runtimes(queue, known)
@@ -145,11 +169,16 @@ class EngineGateway:
             snapshot.clusters
         ):
             snapshot = replace(snapshot, runtimes=runtimes, releases=self._releases(known, at))
-        placements = decide(snapshot, self._index).placements
-        if self._uses is not None:
-            jobs = dict(queue)
-            self._uses.hold(jobs[placement.job_id.int] for placement in placements)
-        return [self._choice(placement, known) for placement in placements]
+        if self.consolidator is not None:
+            snapshot = self.consolidator.given(snapshot, self._movable(known), self._requests, known.layout)
+        return snapshot
+
+    @staticmethod
+    def _movable(known: Known) -> Iterator[tuple[int, int, TraceJob, tuple[int, ...], float]]:
+        for cluster, jobs in enumerate(known.running):
+            for number, run in jobs.items():
+                if run.started is not None:
+                    yield number, cluster, run.job, run.nodes, run.started
 
     def _runtimes(self, queue: Sequence[tuple[int, TraceJob]], known: Known) -> dict[str, Runtime]:
         """The run times of waiting jobs learned from the runs so far, by kind."""

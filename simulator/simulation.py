@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from placement.values.preemption import RESTART_SECONDS
+
 from .figures import Figures
-from .gateways import Choice, Gateway, Known, Running
+from .gateways import Choice, Gateway, Known, Move, Running
 from .members import settle
 from .tally import Tally
 from .values import HOUR, ClusterPlan, Conditions, TraceJob
@@ -209,8 +211,22 @@ class Simulation:
             self._next_cycle = now + every
             self._at(self._next_cycle, "cycle")
         queue = [(number, self._by_number[number].job) for _, _, number in self._queue]
+        moved = False
         for choice in self._gateway.choose(queue, self.known, now):
-            self._send(choice, now)
+            if isinstance(choice, Move):
+                moved = self._move(self._by_number[choice.number], now) or moved
+            else:
+                self._send(choice, now)
+        if moved and not every:
+            self._decide(now)
+
+    def _move(self, run: JobRun, now: float) -> bool:
+        """Stops a job so that it continues elsewhere; False if it does not run any more."""
+        if run.started is None:
+            return False
+        self.tally.moves += 1
+        self._requeue(run, now, RESTART_SECONDS)
+        return True
 
     def _hear(self) -> None:
         """Updates the gateway's knowledge of the stale clusters: what is free there, less dispatched jobs that wait."""
@@ -336,15 +352,16 @@ class Simulation:
         self._changed(cluster)
         return True
 
-    def _requeue(self, run: JobRun, now: float) -> None:
+    def _requeue(self, run: JobRun, now: float, restart: float = 0.0) -> None:
+        """Stops the job, which waits again; `restart` is the time that it takes to continue."""
         assert run.started is not None
         done, checkpoint = now - run.started, run.job.checkpoint_seconds
         kept = done // checkpoint * checkpoint if checkpoint else 0.0
-        run.lost_seconds += done - kept
-        self.tally.lose(run.job, run.started + kept, now)
+        run.lost_seconds += done - kept + restart
+        self.tally.lose(run.job, run.started + kept, now + restart)
         self._stop(run, now)
         if run.left is not None:
-            run.left -= kept
+            run.left += restart - kept
         self._enqueue(run)
 
     def _repair(self, node: int, now: float) -> None:

@@ -45,7 +45,7 @@ class Tally:
         self.sums = [Sums() for _ in layout.plans]
         self.lost = 0.0
         """GPU seconds of work within the window that had to be repeated."""
-        self.failures = self.interruptions = self.preemptions = self.late = 0
+        self.failures = self.interruptions = self.preemptions = self.moves = self.late = 0
         self.down = 0.0
         """GPU seconds within the window of nodes that were down."""
         self._meters: dict[int, _Meter] = {}

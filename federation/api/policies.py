@@ -14,6 +14,7 @@ from federation.operations import put_policy, remove_policy
 from federation.queries.policies import PolicyView, policy_of
 from placement.fleet.policies import Policy
 from placement.ranking.strategies import weights_of
+from placement.values.consolidation import CONSOLIDATION
 from placement.values.strategies import STRATEGY_NAMES
 from tenancy.api.views import ApiView
 
@@ -36,6 +37,12 @@ class PolicyShape(serializers.Serializer[Any]):
     default_priority_class = serializers.CharField(
         required=False, allow_null=True, help_text="Of jobs that name none: a class that users of the tenant may use."
     )
+    consolidation = serializers.ChoiceField(
+        choices=list(CONSOLIDATION),
+        required=False,
+        allow_null=True,
+        help_text="Which running jobs may move so that larger ones fit. Null: as the policies above say, else `never`.",
+    )
     strategies = serializers.ListField(
         child=serializers.CharField(), required=False, help_text=f"{STRATEGY} Empty allows all."
     )
@@ -57,6 +64,7 @@ class EffectiveShape(serializers.Serializer[Any]):
     default_priority_class = serializers.CharField(
         allow_null=True, help_text="As policies set it; null: the default of the installation."
     )
+    consolidation = serializers.ChoiceField(choices=list(CONSOLIDATION))
     strategies = serializers.ListField(child=serializers.CharField())
     weights = serializers.DictField(child=WeightsShape(), help_text="Of the allowed strategies, every term.")
 
@@ -100,6 +108,7 @@ def _effective(policy: Policy) -> dict[str, Any]:
     return {
         "default_strategy": policy.default_strategy,
         "default_priority_class": policy.default_priority_class or None,
+        "consolidation": policy.consolidation,
         "strategies": allowed,
         "weights": {name: weights_json(weights_of(name, policy)) for name in allowed},
     }

@@ -3,6 +3,7 @@ priority classes, preemptions, moves, advance reservations, images that are kept
 """
 
 from .artifacts import Artifact as Artifact
+from .consolidations import Consolidation as Consolidation
 from .failures import Diagnosis as Diagnosis
 from .failures import RetryBrake as RetryBrake
 from .failures import TenantFailureRules as TenantFailureRules

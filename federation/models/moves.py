@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from .consolidations import Consolidation
 from .jobs import Attempt, Job
 
 MOST_CLUSTERS = 100
@@ -12,7 +13,8 @@ MOST_CLUSTERS = 100
 
 class Move(models.Model):
     """A decision to stop a job's attempt so that the job continues on another cluster: a user's, or the gateway's own, which
-    it makes only if staying costs more (`sql/moves.sql`). Append-only.
+    it makes only if staying costs more, or so that a strictly larger job fits. The latter may also lead to other nodes of the
+    same cluster (`../sql/moves.sql`). Append-only.
     """
 
     class Cause(models.TextChoices):
@@ -20,10 +22,11 @@ class Move(models.Model):
         DRAIN = "drain", "its cluster is drained"
         MAINTENANCE = "maintenance", "a maintenance window that drains begins before it ends"
         SPOT = "spot", "its node is about to be taken away"
+        CONSOLIDATION = "consolidation", "a larger job fits then"
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="move")
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="moves")
-    cause = models.CharField(max_length=11, choices=Cause.choices)
+    cause = models.CharField(max_length=13, choices=Cause.choices)
     clusters = ArrayField(
         models.UUIDField(),
         default=list,
@@ -36,17 +39,47 @@ class Move(models.Model):
     stay_seconds = models.PositiveIntegerField(
         null=True, help_text="What staying would cost; null for a user's request."
     )
+    consolidation = models.ForeignKey(
+        Consolidation,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="moves",
+        help_text="The plan that it is part of.",
+    )
+    size_milli = models.PositiveBigIntegerField(
+        null=True, help_text="Of a move of a plan: the size of the job, in thousandths of a GPU."
+    )
+    nodes = models.JSONField(
+        default=list, db_default=[], help_text="Of a move of a plan: the names of the nodes that are kept for the job."
+    )
+    amounts = models.JSONField(
+        default=dict,
+        db_default={},
+        help_text="Of a move of a plan: what its new hold will take; this quota is kept for it.",
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(cause__in=["user", "drain", "maintenance", "spot"]), name="a_moves_cause_is_known"
+                condition=Q(cause__in=["user", "drain", "maintenance", "spot", "consolidation"]),
+                name="a_moves_cause_is_known",
             ),
             models.CheckConstraint(
                 condition=Q(cause="user", stay_seconds__isnull=True)
-                | (~Q(cause="user") & Q(stay_seconds__isnull=False, stay_seconds__gt=F("cost_seconds"), clusters=[])),
+                | Q(cause="consolidation", stay_seconds__isnull=True, clusters=[])
+                | (
+                    ~Q(cause__in=["user", "consolidation"])
+                    & Q(stay_seconds__isnull=False, stay_seconds__gt=F("cost_seconds"), clusters=[])
+                ),
                 name="the_gateway_moves_only_what_gains",
+            ),
+            models.CheckConstraint(
+                condition=Q(cause="consolidation", consolidation__isnull=False, size_milli__isnull=False)
+                & Q(nodes__contains=[])
+                | ~Q(cause="consolidation")
+                & Q(consolidation__isnull=True, size_milli__isnull=True, nodes=[], amounts={}),
+                name="a_move_of_a_plan_has_its_place",
             ),
             models.CheckConstraint(
                 condition=Q(cost_seconds__gte=F("lost_seconds")), name="a_move_costs_what_it_repeats_or_more"

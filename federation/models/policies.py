@@ -9,6 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from federation.engine.intake.spec import CAPACITY_TYPES
+from placement.values.consolidation import CONSOLIDATION
 from placement.values.strategies import BOUNDS, STRATEGY_NAMES
 from tenancy.models import Tenant
 
@@ -27,6 +28,13 @@ class PlacementPolicy(models.Model):
     default_priority_class = models.ForeignKey(
         PriorityClass, null=True, blank=True, on_delete=models.PROTECT, related_name="default_of"
     )
+    consolidation = models.CharField(
+        max_length=10,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Which running jobs may move so that others fit.",
+    )
     strategies = _names(len(STRATEGY_NAMES), 20)
     clusters = _names(100)
     regions = _names(100)
@@ -39,6 +47,9 @@ class PlacementPolicy(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=Q(default_strategy__in=["", *STRATEGY_NAMES]), name="policy_default_strategy_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(consolidation__in=["", *CONSOLIDATION]), name="policy_consolidation_is_known"
             ),
             models.CheckConstraint(
                 condition=Q(strategies__contained_by=list(STRATEGY_NAMES)), name="policy_strategies_are_known"

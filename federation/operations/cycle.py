@@ -26,6 +26,7 @@ from federation.engine.objects.ranks import Stretch, stretches_of
 from federation.engine.objects.rendering import kept_levels
 from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.operations import figures, transitions
+from federation.operations.consolidation import consolidate_jobs, end_plans
 from federation.operations.kept_room import keep_room
 from federation.operations.lowered_limits import take_back_surplus
 from federation.operations.preemption import end_claims, preempt
@@ -81,6 +82,8 @@ def run_scheduling_cycle() -> Round:
         in_use = features_in_use()
         if in_use.claims:
             end_claims()
+        if in_use.consolidations:
+            end_plans()
         if in_use.lowered_limits:
             take_back_surplus()
         if in_use.reservations:
@@ -103,7 +106,7 @@ def _run(snapshot: Snapshot, in_use: InUse) -> Round:
         placed += _apply(decisions.placements[start : start + APPLY_BATCH], lookup)
     if in_use.kept_room or decisions.kept:
         keep_room(decisions.kept)
-    explain(preempt(snapshot, final, decisions.waits))
+    explain(consolidate_jobs(snapshot, final, preempt(snapshot, final, decisions.waits)))
     return Round(len(snapshot.queue), placed, len(decisions.waits))
 
 

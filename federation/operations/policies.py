@@ -76,6 +76,7 @@ def _store(tenant: Tenant, policy: TenantPolicy, default_class_id: UUID | None) 
         defaults={
             "default_strategy": policy.default_strategy,
             "default_priority_class_id": default_class_id,
+            "consolidation": policy.consolidation,
             "strategies": list(policy.strategies),
             "clusters": list(policy.clusters),
             "regions": list(policy.regions),

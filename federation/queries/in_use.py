@@ -16,7 +16,9 @@ SELECT EXISTS (SELECT FROM federation_preemption WHERE ended_at IS NULL),
        EXISTS (SELECT FROM billing_budget WHERE removed_at IS NULL),
        EXISTS (SELECT FROM billing_price WHERE lower(valid) > now()),
        EXISTS (SELECT FROM federation_keptroom WHERE ended_at IS NULL)
-       OR EXISTS (SELECT FROM federation_keptroom WHERE outcome = 'given_up' AND again_at > now())
+       OR EXISTS (SELECT FROM federation_keptroom WHERE outcome = 'given_up' AND again_at > now()),
+       EXISTS (SELECT FROM federation_consolidation WHERE ended_at IS NULL)
+       OR EXISTS (SELECT FROM federation_consolidation WHERE deadline_at > now())
 """
 
 
@@ -40,6 +42,8 @@ class InUse(NamedTuple):
     announced_prices: bool = True
     kept_room: bool = True
     """Room that is kept for a job, or was given up so recently that nothing is kept for it yet."""
+    consolidations: bool = True
+    """Plans of moves that have not ended, or that still keep places for jobs that move."""
 
 
 ALL = InUse()

@@ -80,6 +80,7 @@ def value_of(row: PlacementPolicy) -> TenantPolicy:
         tenant_path=row.tenant.path,
         default_strategy=row.default_strategy,
         default_priority_class=row.default_priority_class.name if row.default_priority_class else "",
+        consolidation=row.consolidation,
         strategies=tuple(row.strategies),
         clusters=tuple(row.clusters),
         regions=tuple(row.regions),

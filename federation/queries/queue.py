@@ -20,7 +20,7 @@ from federation.engine.failures.defaults import OWNER
 from federation.engine.intake.normal_form import request_of
 from federation.engine.lifecycle import JobState
 from federation.engine.retries import INTERRUPTIONS, pause_seconds
-from federation.models import Attempt, Diagnosis, Job, RetryBrake
+from federation.models import Attempt, Diagnosis, Job, Move, RetryBrake
 from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.datasets import with_data
 from federation.queries.kept_estimates import with_kept_estimates
@@ -86,6 +86,18 @@ def request_to_move(now: datetime, job_id: UUID, away_from: UUID, named: Collect
     request = _kept_from(request, list(refusals.values()), avoided_nodes(now, [job_id]).get(job_id, ()))
     [request] = with_secrets(with_storages(with_kept_estimates(with_data([request]))))
     return request
+
+
+def requests_again(now: datetime, job_ids: Sequence[UUID]) -> tuple[JobRequest, ...]:
+    """The requests of running jobs as the queue would have them if they were stopped now, in its order."""
+    ids = list(job_ids)
+    with connection.cursor() as cursor:
+        cursor.execute(REQUESTS, [ids])
+        requests = [_request(_Row(*row)) for row in cursor.fetchall()]
+    refusals, avoided = _refusals(now, ids), avoided_nodes(now, ids)
+    kept = [_kept_from(one, refusals.get(one.id, ()), avoided.get(one.id, ())) for one in requests]
+    again = with_secrets(with_storages(with_kept_estimates(with_data(kept))))
+    return tuple(sorted(again, key=lambda one: (-one.priority, one.submitted_at or now, one.id)))
 
 
 def times_of(queue: Iterable[JobRequest]) -> Mapping[str, Runtime]:
@@ -243,11 +255,15 @@ def _refusals(now: datetime, ids: list[UUID], *, heeds_names: bool = True) -> Ma
         end_reason__in=[ReasonCode.REFUSED_BY_CLUSTER, ReasonCode.MIGRATED, *NEVER_BEGUN, *INTERRUPTIONS],
         finished_at__gt=now - REFUSED_FOR,
     )
-    columns = recent.values_list("job_id", "cluster_id", "end_reason", "end_message", "finished_at", "move__clusters")
-    for job_id, cluster_id, reason, message, finished_at, clusters in columns.order_by("id"):
+    columns = recent.values_list(
+        "job_id", "cluster_id", "end_reason", "end_message", "finished_at", "move__clusters", "move__cause"
+    )
+    for job_id, cluster_id, reason, message, finished_at, clusters, cause in columns.order_by("id"):
         said = message or "it gave no reason"
         if reason == ReasonCode.REFUSED_BY_CLUSTER:
             found[job_id][cluster_id] = ClusterRefusal(cluster_id, said)
+            continue
+        if cause == Move.Cause.CONSOLIDATION:  # its plan keeps only the nodes from it that the larger job takes
             continue
         if reason == ReasonCode.MIGRATED:
             found[job_id][cluster_id] = moved_away(cluster_id)

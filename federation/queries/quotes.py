@@ -13,6 +13,7 @@ from uuid import UUID
 from billing.queries import egress_rates
 from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.spec import MAX_SECONDS, JobSpec
+from federation.queries.consolidation import load_plan_claims
 from federation.queries.datasets import with_data
 from federation.queries.feasibility import refuse_hopeless
 from federation.queries.images import known_images, pull_seconds
@@ -150,7 +151,7 @@ def load_state(more: Iterable[JobRequest] = ()) -> Snapshot:
             egress=egress_rates(at),
             reservations=load_reservations(at),
             windows=load_windows(at),
-            claims=load_claims(at),
+            claims=(*load_claims(at), *load_plan_claims(at)),
             fair_share=load_fair_share(),
             images=known_images(queue),
             pull_seconds=pull_seconds(),

@@ -26,6 +26,7 @@ from billing.queries import PriceView
 from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView
 from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.consolidation import with_consolidation
 from federation.queries.images import known_images, pull_seconds
 from federation.queries.in_use import ALL, InUse
 from federation.queries.kept_room import load_kept
@@ -88,7 +89,7 @@ def load_snapshot(now: datetime, depth: int, features: InUse | None = None) -> S
         kept=load_kept(now) if in_use.kept_room else (),
         keep_seconds=settings.KEPT_ROOM_SECONDS,
     )
-    snapshot = with_preemption(snapshot, in_use)
+    snapshot = with_consolidation(with_preemption(snapshot, in_use), in_use)
     return with_times(snapshot) if _needs_times(snapshot) else snapshot
 
 

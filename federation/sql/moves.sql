@@ -1,14 +1,29 @@
--- Only a live attempt that is being stopped to be moved has a move, and it leads to another cluster. The gateway itself moves a
--- job at most three times in a day. Callers lock the job.
+-- A move leads to another cluster, or, as part of a plan, also to other nodes of the same one. Of a plan, it makes room only for a
+-- waiting job of the same organisation that is strictly larger and at least as urgent: so two jobs never move each other in turn.
+-- The gateway itself moves a job at most three times in a day. Callers lock the jobs.
 CREATE OR REPLACE FUNCTION federation_check_move() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM federation_attempt AS attempt
       WHERE attempt.id = NEW.attempt_id AND attempt.job_id = NEW.job_id AND attempt.finished_at IS NULL
         AND attempt.stop_reason = 'migrated'
-        AND attempt.cluster_id <> NEW.expected_id AND NOT attempt.cluster_id = ANY(NEW.clusters);
+        AND (NEW.cause = 'consolidation' OR attempt.cluster_id <> NEW.expected_id)
+        AND NOT attempt.cluster_id = ANY(NEW.clusters);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'job % is not being moved away from there', NEW.job_id
             USING ERRCODE = 'check_violation', CONSTRAINT = 'a_move_leads_away';
+    END IF;
+    IF NEW.cause = 'consolidation' AND NOT EXISTS (
+        SELECT FROM federation_consolidation AS plan
+          JOIN federation_job AS larger ON larger.id = plan.beneficiary_id
+          JOIN tenancy_tenant AS its_tenant ON its_tenant.id = larger.tenant_id
+          JOIN federation_job AS moved ON moved.id = NEW.job_id
+          JOIN tenancy_tenant AS tenant ON tenant.id = moved.tenant_id
+         WHERE plan.id = NEW.consolidation_id AND plan.ended_at IS NULL AND larger.state = 'queued'
+           AND moved.priority <= larger.priority AND NEW.size_milli < plan.size_milli
+           AND split_part(tenant.path, '/', 1) = split_part(its_tenant.path, '/', 1)
+    ) THEN
+        RAISE EXCEPTION 'job % does not move for this one', NEW.job_id
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'jobs_move_only_for_larger_ones';
     END IF;
     IF NEW.cause <> 'user' AND (SELECT count(*) FROM federation_move AS earlier
                                  WHERE earlier.job_id = NEW.job_id AND earlier.cause <> 'user'

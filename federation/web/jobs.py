@@ -14,6 +14,7 @@ from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Job
 from federation.operations.cancellation import request_cancellation
 from federation.operations.suspension import request_resumption, request_suspension
+from federation.queries.consolidations import ConsolidationView, newest_plans
 from federation.queries.gpu_models import short_names
 from federation.queries.pages import JOB_LIST_FILTERS, JobList, JobView, job_list, job_view
 from foundation.pages import Form, asked, show
@@ -47,6 +48,8 @@ class JobsPage:
 class JobPage:
     job: JobView
     cost: CostView | None
+    plans: tuple[ConsolidationView, ...]
+    """The plans in which it moved, or others moved for it."""
     short_models: Options
     """GPU models that the request names in short, each with those that it means."""
 
@@ -89,6 +92,7 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     shown = JobPage(
         job=view,
         cost=costs_of([job_id]).get(job_id),
+        plans=newest_plans(actor, job_id),
         short_models=short_names(actor, (name for one in view.pod_sets for name in one.gpu_models)),
     )
     return show(request, "federation/job.html", shown, live="federation/job_poll.html")

@@ -16,6 +16,7 @@ from federation.queries.policies import PolicyView, policy_of
 from federation.queries.priority_classes import classes_known_at
 from foundation.pages import Form, show, typed
 from foundation.problems import FieldError, Invalid, Problem
+from placement.values.consolidation import CONSOLIDATION
 from placement.values.model import TenantPolicy
 from placement.values.strategies import STRATEGY_NAMES
 from tenancy.queries import Actor
@@ -25,7 +26,14 @@ from .jobs import MOST_OPTIONS, Options
 from .typing_in import words_of
 
 LISTS = ("strategies", "clusters", "regions", "capacity_types", "flavors")
-CONTROLS = {name: name for name in ("default_strategy", "default_priority_class", *LISTS, "weights")}
+MAY_MOVE = {
+    "never": "none",
+    "willing": "that save their work, if their users allow moves",
+    "resumable": "that save their work",
+    "any": "also those that start again from their beginning",
+}
+CONTROLS = {name: name for name in ("default_strategy", "default_priority_class", "consolidation", *LISTS, "weights")}
+CONSOLIDATION_OPTIONS: Options = (("", "inherited"), *((name, MAY_MOVE[name]) for name in CONSOLIDATION))
 STRATEGY_OPTIONS: Options = (("", "inherited"), *((name, name) for name in STRATEGY_NAMES))
 
 
@@ -44,10 +52,12 @@ class PolicyPage:
     own: tuple[tuple[str, str], ...]
     default_strategy: str
     default_priority_class: str
+    consolidation: str
     strategies: str
     clusters: Options
     classes: Options
     strategy_options: Options = STRATEGY_OPTIONS
+    consolidation_options: Options = CONSOLIDATION_OPTIONS
 
 
 @page
@@ -89,6 +99,7 @@ def _form(request: HttpRequest, actor: Actor, view: PolicyView, form: Form, *, s
         clusters=tuple((name, "") for name in names),
         classes=(("", "inherited"), *((name, name) for name in classes_known_at(actor, view.tenant))),
         default_priority_class=view.effective.default_priority_class or "default of the installation",
+        consolidation=MAY_MOVE[view.effective.consolidation],
     )
     return show(request, "federation/policy.html", shown, status=status)
 
@@ -100,6 +111,7 @@ def _lines(policy: TenantPolicy) -> tuple[tuple[str, str], ...]:
     defaults = {
         "default strategy": policy.default_strategy,
         "default priority class": policy.default_priority_class,
+        "moves for larger jobs": MAY_MOVE.get(policy.consolidation, ""),
     }
     said = {**defaults, **shown, "weights": weights}
     return tuple((name.replace("_", " "), text) for name, text in said.items() if text)
@@ -112,6 +124,7 @@ def _values(own: TenantPolicy | None) -> dict[str, str]:
     return {
         "default_strategy": own.default_strategy,
         "default_priority_class": own.default_priority_class,
+        "consolidation": own.consolidation,
         **lists,
         "weights": _weights_text(own),
     }
@@ -129,6 +142,7 @@ def _body(values: Mapping[str, str]) -> dict[str, Any]:
     body: dict[str, Any] = {name: words_of(values.get(name, "")) for name in LISTS}
     body["default_strategy"] = values.get("default_strategy") or None
     body["default_priority_class"] = values.get("default_priority_class") or None
+    body["consolidation"] = values.get("consolidation") or None
     body["weights"] = _weights_of(values.get("weights", "").splitlines())
     return body
 

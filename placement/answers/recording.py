@@ -19,6 +19,7 @@ from uuid import UUID
 from placement.values.decisions import Decisions
 from placement.values.images import image_key
 from placement.values.model import Snapshot
+from placement.values.preemption import RunningJob
 
 SNAPSHOT_FORMAT = "switchyard/snapshot"
 DECISIONS_FORMAT = "switchyard/decisions"
@@ -40,27 +41,51 @@ def snapshot_text(snapshot: Snapshot) -> bytes:
 
 def without_image_names(snapshot: Snapshot) -> Snapshot:
     """The snapshot with images by number, in the order of their names: only which images are equal decides anything."""
-    names = sorted({name for job in snapshot.queue for name in job.images})
+    names = sorted({name for job in (*snapshot.queue, *snapshot.returning) for name in job.images})
     number = {name: f"image-{position}" for position, name in enumerate(names, start=1)}
     known = {}
     for job in snapshot.queue:
         for name in job.images:
             if (found := snapshot.images.get(image_key(job.tenant_path, name))) is not None:
                 known[image_key(job.tenant_path, number[name])] = found
-    queue = tuple(replace(job, images=tuple(number[name] for name in job.images)) for job in snapshot.queue)
-    return replace(snapshot, queue=queue, images=known)
+    queue, again = (
+        tuple(replace(job, images=tuple(number[name] for name in job.images)) for job in jobs)
+        for jobs in (snapshot.queue, snapshot.returning)
+    )
+    return replace(snapshot, queue=queue, returning=again, images=known)
 
 
 def without_users(snapshot: Snapshot) -> Snapshot:
     """The snapshot with users by number: only which of them are equal decides anything."""
-    users = {job.user for job in snapshot.queue} | {user for limit in snapshot.user_limits for user in limit.held}
+    jobs = (*snapshot.queue, *snapshot.returning)
+    users = {job.user for job in jobs} | {user for limit in snapshot.user_limits for user in limit.held}
+    users |= {run.user for run in _runs(snapshot)}
     ordered = sorted((user for user in users if user is not None), key=str)
     number = {user: UUID(int=position) for position, user in enumerate(ordered, start=1)}
-    queue = tuple(replace(job, user=number.get(job.user) if job.user else None) for job in snapshot.queue)
+
+    def known(user: UUID | None) -> UUID | None:
+        return number.get(user) if user else None
+
     limits = tuple(
         replace(limit, held={number[user]: held for user, held in limit.held.items()}) for limit in snapshot.user_limits
     )
-    return replace(snapshot, queue=queue, user_limits=limits)
+    rules = snapshot.consolidation
+    if rules is not None:
+        movable = tuple(replace(one, run=replace(one.run, user=known(one.run.user))) for one in rules.movable)
+        rules = replace(rules, movable=movable)
+    return replace(
+        snapshot,
+        queue=tuple(replace(job, user=known(job.user)) for job in snapshot.queue),
+        returning=tuple(replace(job, user=known(job.user)) for job in snapshot.returning),
+        running=tuple(replace(run, user=known(run.user)) for run in snapshot.running),
+        user_limits=limits,
+        consolidation=rules,
+    )
+
+
+def _runs(snapshot: Snapshot) -> tuple[RunningJob, ...]:
+    movable = () if snapshot.consolidation is None else snapshot.consolidation.movable
+    return (*snapshot.running, *(one.run for one in movable))
 
 
 def decisions_text(decisions: Decisions) -> bytes:

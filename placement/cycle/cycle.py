@@ -330,8 +330,13 @@ class Cycle:
 
     def placed_in(self, job: JobRequest, scopes: Scopes) -> Placement | None:
         """The place that `consider` would take in the state of these scopes; None if there is none. Deducts nothing."""
+        seat = self.seat(job, scopes)
+        return None if seat is None else seat[0]
+
+    def seat(self, job: JobRequest, scopes: Scopes) -> tuple[Placement, Choice] | None:
+        """Likewise, with the choice that it is made from."""
         choice = self._choose(job, scopes.of(job))
-        return None if choice is None else self._placement(job, choice)
+        return None if choice is None else (self._placement(job, choice), choice)
 
     def timeline(self, snapshot: Snapshot) -> Timeline:
         """The time after this cycle, by the run times in `snapshot`. The cycle itself does not change."""

@@ -1,7 +1,7 @@
 """Tenants' policies in a cycle: a tenant's own policy applies to it together with those of every tenant above it.
 
 Every list on the path must allow a cluster, a flavor or a strategy. The default strategy, the default priority
-class and the weights come from the nearest policy on the path that sets them.
+class, the weights and what may be moved come from the nearest policy on the path that sets them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,6 +59,12 @@ class Policy:
         """The priority class of a job that names none, as the nearest policy that sets one has it; empty if none does."""
         said = (policy.default_priority_class for policy in reversed(self.path) if policy.default_priority_class)
         return next(said, "")
+
+    @property
+    def consolidation(self) -> str:
+        """Which running jobs may move so that others fit, as the nearest policy that says so has it; `never` if none does."""
+        said = (policy.consolidation for policy in reversed(self.path) if policy.consolidation)
+        return next(said, "never")
 
     def strategy_for(self, wished: str) -> str:
         """The strategy that ranks a job: the one it names, or the default if that one is no longer allowed."""

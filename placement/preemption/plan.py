@@ -113,7 +113,7 @@ def explained(
     waits: Sequence[Wait], claims: Iterable[RoomClaim], why_not: Mapping[UUID, str], snapshot: Snapshot
 ) -> tuple[Wait, ...]:
     """The waits with what preemption does for them, or why it does nothing."""
-    by_job = {claim.job_id: claim for claim in claims}
+    by_job = {claim.job_id: claim for claim in claims if claim.kind == "preemption"}
     if not by_job and not why_not:
         return tuple(waits)
     return tuple(_explained(wait, by_job.get(wait.job_id), why_not.get(wait.job_id), snapshot) for wait in waits)

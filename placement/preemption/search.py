@@ -56,7 +56,7 @@ def cheapest(problem: Problem, *, exact: int = EXACT) -> Chosen | None:
     everything = tuple(range(len(problem.costs)))
     if not problem.fits(everything):
         return None
-    return _exactly(problem) if len(everything) <= exact else _greedily(problem, everything)
+    return exactly(problem) if len(everything) <= exact else _greedily(problem, everything)
 
 
 def shortlist(problem: Problem, most: int) -> Chosen:
@@ -75,12 +75,12 @@ def shortlist(problem: Problem, most: int) -> Chosen:
             found.update(area)
     order = range(len(problem.costs))
     if not found:
-        found.update(_shortest(problem, order))
+        found.update(shortest(problem, order))
     by_choice = sorted(order, key=lambda one: one not in found)
     return tuple(sorted(by_choice[: max(most, len(found))]))
 
 
-def _exactly(problem: Problem) -> Chosen | None:
+def exactly(problem: Problem) -> Chosen | None:
     """Uniform-cost search: a set is extended only by later candidates, so each is visited once."""
     count = len(problem.costs)
     waiting: list[tuple[float, int, Chosen]] = [(0.0, 0, ())]
@@ -98,7 +98,7 @@ def _exactly(problem: Problem) -> Chosen | None:
 def _greedily(problem: Problem, everything: Chosen) -> Chosen | None:
     by_cost = sorted(everything, key=lambda one: (problem.costs[one], one))
     by_size = sorted(everything, key=lambda one: (problem.costs[one] / max(1, problem.sizes[one]), one))
-    seeds = [everything, _shortest(problem, by_cost), _shortest(problem, by_size)]
+    seeds = [everything, shortest(problem, by_cost), shortest(problem, by_size)]
     areas = sorted(problem.areas, key=lambda area: (problem.cost(area), area))[:MOST_SEEDS]
     seeds += [area for area in areas if problem.fits(area)]
     found = {pruned(problem, seed) for seed in seeds}
@@ -106,7 +106,7 @@ def _greedily(problem: Problem, everything: Chosen) -> Chosen | None:
     return min(allowed, key=lambda one: (problem.cost(one), len(one), one), default=None)
 
 
-def _shortest(problem: Problem, order: Sequence[int]) -> Chosen:
+def shortest(problem: Problem, order: Sequence[int]) -> Chosen:
     """The shortest beginning of the order that suffices; by bisection, since the test is monotone."""
     low, high = 0, len(order)
     while low < high:

@@ -24,7 +24,7 @@ from placement.fleet.fleet import Fleet
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitBook, Lines
 from placement.fleet.pools import CPU, MEMORY, PODS, RESOURCES, UNITS, Ints
-from placement.fleet.siting import tightness
+from placement.fleet.siting import Need, tightness
 from placement.values.decisions import Placement
 from placement.values.model import JobRequest, LimitState, Snapshot
 from placement.values.preemption import HeldPods, RunningJob
@@ -63,14 +63,27 @@ class Trial:
         """The most that the hold of the job takes of each resource on the cluster."""
         found: dict[str, int] = {}
         for number in self._candidates[cluster]:
-            for resource, amount in self._amounts_at(number).items():
+            for resource, amount in self.amounts_at(number).items():
                 found[resource] = max(amount, found.get(resource, 0))
         return found
+
+    @property
+    def bench(self) -> Bench:
+        """What the trial starts from."""
+        return self._bench
 
     @property
     def clusters(self) -> list[int]:
         """The numbers of the clusters that could hold the job when empty, in the order of its ranking."""
         return list(self._candidates)
+
+    def candidates(self, cluster: int) -> Sequence[int]:
+        """The ways to place it there, in the order of its ranking."""
+        return self._candidates.get(cluster, ())
+
+    def ways(self, candidate: int) -> tuple[list[int], tuple[Need, ...]]:
+        """The pools of one way, and what each pod set needs there."""
+        return self._seeker.ask.pools[candidate].tolist(), self._seeker.ask.needs(candidate)
 
     def name_of(self, cluster: int) -> str:
         """The cluster's name."""
@@ -87,22 +100,22 @@ class Trial:
     def fits(self, cluster: int, ended: Sequence[RunningJob]) -> bool:
         """Whether the job would get a place on the cluster."""
         self.count += 1
-        state = self._state([cluster], [run for run in ended if self._numbers.get(run.cluster_id) == cluster])
+        state = self.state_after([cluster], [run for run in ended if self._numbers.get(run.cluster_id) == cluster])
         name = self._fleet.clusters[cluster].name
-        with self._returned(ended):
+        with self.returned(ended):
             limits = self._bench.book.open_to(self.job, name, self._bench.counted)
             for number in self._candidates[cluster]:
-                if obstacle(limits, self._amounts_at(number)) is not None:
+                if obstacle(limits, self.amounts_at(number)) is not None:
                     continue
-                if state.site(self._seeker.ask.pools[number].tolist(), self._seeker.ask.needs(number)) is not None:
+                if state.site(*self.ways(number)) is not None:
                     return True
         return False
 
     def place(self, ended: Sequence[RunningJob]) -> Placement | None:
         """The place that a cycle would give the job."""
         clusters = sorted({number for run in ended if (number := self._numbers.get(run.cluster_id)) is not None})
-        state = self._state(clusters, ended)
-        with self._returned(ended):
+        state = self.state_after(clusters, ended)
+        with self.returned(ended):
             return self._cycle.placed_in(self.job, Scopes(self._snapshot, state))
 
     def short_limits(self) -> set[int]:
@@ -112,7 +125,7 @@ class Trial:
         for cluster, candidates in self._candidates.items():
             limits = self._bench.book.open_to(without_user, self._fleet.clusters[cluster].name, self._bench.counted)
             for number in candidates:
-                rising = _along(limits, self._amounts_at(number), rises)
+                rising = _along(limits, self.amounts_at(number), rises)
                 short |= {id(line.of or line) for line, rise in rising if line.held + rise > line.limit.cap}
         return short
 
@@ -121,7 +134,7 @@ class Trial:
         flavors = tuple([self._fleet.pools[pool].flavor for pool in self._seeker.ask.pools[number].tolist()])
         return self._bench.budgets.refusing(self.job, flavors) is None
 
-    def _amounts_at(self, number: int) -> Mapping[str, int]:
+    def amounts_at(self, number: int) -> Mapping[str, int]:
         """What the hold of the job takes there."""
         found = self._amounts.get(number)
         if found is None:
@@ -136,18 +149,25 @@ class Trial:
         own = self._bench.book.chains(run.tenant_path, run.cluster)
         return any(id(line) in lines for line, _ in _along(own, run.amounts, falls))
 
-    def _state(self, clusters: Iterable[int], ended: Iterable[RunningJob]) -> FleetState:
-        """The state after these runs have ended. Only the pools of these clusters are copied."""
-        base = self._bench.state
+    def state_after(
+        self,
+        clusters: Iterable[int],
+        ended: Iterable[RunningJob],
+        kept: Sequence[tuple[int, tuple[int, ...]]] | None = None,
+    ) -> FleetState:
+        """The state after these runs have ended. Only the pools of these clusters are copied, and of those where nodes are
+        kept: for this job, unless others are named.
+        """
+        base, shown = self._bench.state, self._bench.kept if kept is None else kept
         state = copy(base)
         state.free_share, state.cluster_free = base.free_share.copy(), base.cluster_free.copy()
         state.versions, state.bounds, state.placed = base.versions.copy(), base.bounds.copy(), base.placed.copy()
         state.shared_reasons, state.lendable = {}, {}
         state.states = base.states.copy()
-        for cluster in {*clusters, *(self._fleet.cluster_of_pool.item(pool) for pool, _ in self._bench.kept)}:
+        for cluster in {*clusters, *(self._fleet.cluster_of_pool.item(pool) for pool, _ in shown)}:
             for pool in range(*self._fleet.first_pool_of_cluster[cluster : cluster + 2]):
                 state.states[pool] = base.pool(pool).copy()
-        for pool, nodes in self._bench.kept:
+        for pool, nodes in shown:
             _show(state, pool, nodes)
         parts: dict[int, list[_Part]] = defaultdict(list)
         for run in ended:
@@ -165,7 +185,7 @@ class Trial:
         return found
 
     @contextmanager
-    def _returned(self, ended: Sequence[RunningJob]) -> Iterator[None]:
+    def returned(self, ended: Sequence[RunningJob]) -> Iterator[None]:
         """The limits while the holds of these runs count as ended."""
         before: dict[int, tuple[Line[LimitState], int]] = {}
         for run in ended:

@@ -15,6 +15,7 @@ from clusters.engine.gpu_facts import GpuFacts
 
 from .advance import AdvanceReservation
 from .budgets import BudgetState
+from .consolidation import Consolidating
 from .datasets import DataNeed
 from .decisions import KeptRoom
 from .gpu_needs import GpuNeeds
@@ -320,6 +321,8 @@ class TenantPolicy:
     flavors: tuple[str, ...] = ()
     weights: tuple[StrategyWeights, ...] = ()
     default_priority_class: str = ""
+    consolidation: str = ""
+    """Which running jobs may move so that others fit (`consolidation.CONSOLIDATION`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,3 +383,7 @@ class Snapshot:
     """What was kept for jobs in the cycle before, and what was given up and rests."""
     keep_seconds: int | None = None
     """How long room is kept for a job that does not get it; None: without end."""
+    consolidation: Consolidating | None = None
+    """Which running jobs may move so that a larger one fits; None: none."""
+    returning: tuple[JobRequest, ...] = ()
+    """The requests with which these would wait again."""

@@ -4,7 +4,7 @@ Units as in `model`; work is counted in GPU-seconds. A job without GPUs counts `
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -128,6 +128,10 @@ class RoomClaim:
     """How many of the victims use quota that they borrowed."""
     amounts: Mapping[str, int] = field(default_factory=dict, hash=False)
     """What the hold of the waiting job will take."""
+    kind: str = "preemption"
+    """`preemption`; `consolidation` if the others are moved; `moved` if it is one that was moved, and this is its new place."""
+    lost_seconds: int = 0
+    """The work that moved jobs repeat, in GPU-seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,5 +226,14 @@ def organisation_of(tenant_path: str) -> str:
 
 
 def claims_of_others(claims: Sequence[RoomClaim], job_id: UUID) -> tuple[RoomClaim, ...]:
-    """The claims whose nodes are closed to the job."""
-    return tuple(one for one in claims if one.job_id != job_id)
+    """The claims whose nodes are closed to the job; without the nodes that are kept for it as well as for others."""
+    own = {(one.cluster_id, name) for one in claims if one.job_id == job_id for name in one.nodes}
+    others = (one for one in claims if one.job_id != job_id)
+    if not own:
+        return tuple(others)
+    return tuple(_without(one, own) for one in others)
+
+
+def _without(claim: RoomClaim, own: set[tuple[UUID, str]]) -> RoomClaim:
+    left = tuple(name for name in claim.nodes if (claim.cluster_id, name) not in own)
+    return claim if len(left) == len(claim.nodes) else replace(claim, nodes=left)

@@ -37,6 +37,10 @@ class ReasonCode(StrEnum):
         "waiting_for_preemption",
         "Less urgent jobs, or jobs that borrowed its quota, are being stopped for it, and nodes are kept for it.",
     )
+    WAITING_FOR_CONSOLIDATION = (
+        "waiting_for_consolidation",
+        "Running jobs are moved to other nodes, so that a larger job fits, and nodes are kept for it.",
+    )
     MAINTENANCE = "maintenance", "The room is in maintenance, or will be before the job is sure to have ended."
     WAITING_FOR_RESERVATION = "waiting_for_reservation", "The reservation that it names has not begun."
     RESERVATION_FULL = "reservation_full", "The reservation that it names has no room left."

@@ -32,7 +32,7 @@ from federation.engine.tree import items, kueue, kueue_reading, reading, writing
 from placement.answers import estimates, quotes, recording
 from placement.cycle import backfill, cycle, kept_room, ordering, share_reasons, timeline, verdicts
 from placement.fleet import amounts, pools, siting
-from placement.preemption import plan
+from placement.preemption import consolidation, plan
 from placement.ranking import (
     candidates,
     floors,
@@ -184,6 +184,11 @@ def test_how_far_a_cycle_and_a_quote_look():
         "waiting_for_quota", "reserved_for_gang", "reservation_full", "waiting_for_share",
     } == plan.REPLACES_WHILE - verdicts.WAITING_FOR_ROOM  # fmt: skip
     assert {"quota_reached", "user_limit_reached", "budget_reached"} == quotes._NOT_ABOUT_ROOM
+    assert plan.REPLACES_WHILE - {"waiting_for_quota", "reservation_full"} == consolidation.WAITS_FOR_SHAPE
+    assert (consolidation.MOST_CONSIDERED, consolidation.MOST_CLUSTERS, consolidation.MOST_CANDIDATES) == (4, 16, 60)
+    assert (consolidation.MOST_TRIALS, consolidation.MOST_REPAIRS) == (1500, 4)
+    assert (consolidation.LONGEST_GAIN, consolidation.UNKNOWN_GAIN) == (86_400, 3600)
+    assert consolidation.MOST_MOVES_A_DAY == relocation.MOST_MOVES_A_DAY == 3
     assert (plan.MOST_CONSIDERED, plan.MOST_CLUSTERS, plan.MOST_CANDIDATES, plan.MOST_SHOWN) == (8, 8, 40, 20)
 
 
@@ -205,8 +210,8 @@ def test_names_of_fields_are_those_that_files_and_requests_have():
          " resources init sidecars")),
         (places.CONSTRAINT_FIELDS - gpu_needs.NEED_FIELDS,
          "clusters exclude_clusters regions capacity_types overflow reservation"),
-        (policy_reading.POLICY_FIELDS, ("default_strategy default_priority_class strategies clusters regions capacity_types"
-         " flavors weights")),
+        (policy_reading.POLICY_FIELDS, ("default_strategy default_priority_class consolidation strategies clusters regions"
+         " capacity_types flavors weights")),
         (policy_hooks._ANSWER_FIELDS, "allow message changes"),
         (priority_classes.CLASS_FIELDS, "name value description is_open is_default preempts shield_seconds grants"),
         (reservation_reading.RESERVATION_FIELDS,

@@ -202,6 +202,7 @@ def counted_figures():
     counted.sums[1].unpriced, counted.sums[0].starts = 5400.0, 7
     counted.lost, counted.down = 500.0, 500.0
     counted.failures, counted.interruptions, counted.preemptions, counted.late = 1, 2, 3, 4
+    counted.moves = 5
     counted.fragmentation = [0.1, 0.2]
     counted.curve.add(0.0, 960.0, 5.0, 2)
     lines = (
@@ -228,6 +229,7 @@ def test_figures_are_parts_of_the_windows_gpu_time_and_means_of_its_jobs():
     assert (found.gangs, found.racks_per_gang, found.gangs_in_one_rack, found.blocks_per_gang) == (2, 1.5, 0.5, 2.0)
     assert (found.lost_gpu_hours, found.lost_share, found.down_share) == (0.1389, 0.05, 0.05)
     assert (found.node_failures, found.interruptions, found.preemptions, found.late_starts) == (1, 2, 3, 4)
+    assert found.moves == 5
     assert found.interrupted_jobs == 1
     large, small = found.clusters
     assert (large.name, large.gpus, large.allocation, large.cost, large.starts) == ("c0", 8, 0.5, Decimal("12.34"), 7)

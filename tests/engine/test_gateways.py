@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from simulator.gateways import GATEWAYS, EngineGateway, Known, _View, plain_gateway
+from simulator.gateways import GATEWAYS, Choice, EngineGateway, Known, _View, plain_gateway
 from simulator.values import ClusterPlan, Machine, TraceJob
 from simulator.world import Layout
 
@@ -100,6 +100,7 @@ def test_each_gateway_has_its_own_first_choice(name, cluster):
         seen.shelves.take(node, job(gpus=8))
     gateway = EngineGateway("cheapest") if name == "switchyard" else plain_gateway(name)
     (choice,) = gateway.choose([(7, job(cpu_millicores=1000))], seen, 0.0)
+    assert isinstance(choice, Choice)
     assert (choice.number, choice.cluster, gateway.name) == (7, cluster, name)
     assert choice.assumed == {0: (1,), 1: (3,), 2: (4,)}[cluster]
     assert name in GATEWAYS
@@ -136,6 +137,7 @@ def test_the_cheapest_first_goes_by_the_cheapest_flavor_of_a_cluster():
 def test_the_engine_hints_where_clusters_listen():
     for hints in (True, False):
         (choice,) = EngineGateway().choose([(1, job())], known(plan("a", hints=hints)), 0.0)
+        assert isinstance(choice, Choice)
         assert (choice.is_hinted, choice.is_pinned) == (hints, False)
 
 

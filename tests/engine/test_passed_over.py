@@ -124,7 +124,7 @@ def test_nodes_that_are_gone_or_closed_give_back_nothing_and_the_others_do():
     one = replace(one, pods=(HeldPods(of.name, 4, 1000, 1024, {"gone": 1, "n0": 1, "n1": 1, "n2": 1}),))
     given = world([cluster(1, busy, [of])], [one], job(pods(2, 8), priority=100))
     _, final = run(given)
-    assert Trial(given, final, given.queue[0])._state([0], [one]).pool(0).free[0].tolist() == [0, 8, 8]
+    assert Trial(given, final, given.queue[0]).state_after([0], [one]).pool(0).free[0].tolist() == [0, 8, 8]
 
 
 def test_where_quota_refuses_one_flavor_another_of_the_cluster_is_tried():

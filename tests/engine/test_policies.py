@@ -108,6 +108,7 @@ def test_quotes_capacity_and_never_fits_go_by_policies():
 FULL = {
     "default_strategy": "cheapest",
     "default_priority_class": "batch",
+    "consolidation": "willing",
     "strategies": ["balanced", "cheapest"],
     "clusters": ["eu-*", "north"],
     "regions": ["eu-*"],
@@ -168,3 +169,11 @@ def test_a_job_without_a_priority_class_has_that_of_the_nearest_policy_that_sets
     assert [book.of(path).default_priority_class for path in ("acme", "acme/ml", "globex")] == ["batch", "batch", ""]
     nearer = PolicyBook([policy(default_priority_class="batch"), policy("acme/ml", default_priority_class="night")])
     assert nearer.of("acme/ml/x").default_priority_class == "night"
+
+
+def test_the_nearest_policy_says_which_jobs_may_move():
+    assert Policy().consolidation == "never"
+    book = PolicyBook([policy(consolidation="any"), policy("acme/ml"), policy("acme/ml/x", consolidation="never")])
+    assert [book.of(path).consolidation for path in ("acme", "acme/ml", "acme/ml/x", "globex")] == [
+        "any", "any", "never", "never",
+    ]  # fmt: skip

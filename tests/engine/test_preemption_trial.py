@@ -48,7 +48,7 @@ def test_what_a_job_used_is_free_again_in_every_pool_of_its_nodes():
     runs = [running(1, {"n0": 2}), running(2, {"n1": 1, "gone": 1})]
     busy = [two_flavors("n0", h100_free=2, rdma_free=4, **USED), two_flavors("n1", h100_free=3, rdma_free=6)]
     trial = trial_of(busy, runs)
-    found = trial._state([0], runs)
+    found = trial.state_after([0], runs)
     empty = FleetState(FleetIndex().fleet([cluster(1, [two_flavors("n0"), two_flavors("n1")], MODELS)]))
     for number in (0, 1):
         now, expected = found.pool(number), empty.pool(number)
@@ -64,7 +64,7 @@ def test_what_a_job_used_is_free_again_in_every_pool_of_its_nodes():
 def test_only_as_much_is_free_as_a_node_has_and_nothing_on_one_that_is_closed():
     runs = [running(1, {"n0": 9, "n1": 1})]
     closed = two_flavors("n1", h100_free=3, is_usable=False, why_unusable="cordoned")
-    found = trial_of([two_flavors("n0", h100_free=3), closed], runs)._state([0], runs)
+    found = trial_of([two_flavors("n0", h100_free=3), closed], runs).state_after([0], runs)
     assert found.pool(1).free[:4].tolist() == [[4, 0], [64_000, 0], [65_536, 0], [20, 0]]
 
 
@@ -76,7 +76,7 @@ def test_of_shared_devices_only_cores_and_memory_count_as_free_and_of_an_unknown
     given = world([cluster(1, [busy], [divisible])], runs, job(pods(1, 0, fraction=500, cpu=65_000), **URGENT))
     _, final = run(given)
     trial = Trial(given, final, given.queue[0])
-    pool = trial._state([0], runs).pool(0)
+    pool = trial.state_after([0], runs).pool(0)
     assert pool.free[:4, 0].tolist() == [3, 64_000, 65_536, 20]
     assert pool.devices[:, 0].sum() == 3000
 
@@ -85,7 +85,7 @@ def test_pods_of_a_flavor_that_is_gone_give_nothing_back_and_those_beside_them_d
     one = running(1, {"n0": 2})
     mixed = replace(one, pods=(replace(one.pods[0], flavor="gone"), *one.pods))
     busy = [two_flavors("n0", h100_free=2, rdma_free=4, **USED)]
-    found = trial_of(busy, [mixed])._state([0], [mixed])
+    found = trial_of(busy, [mixed]).state_after([0], [mixed])
     assert found.pool(1).free[:4, 0].tolist() == [4, 64_000, 65_536, 20]
 
 
@@ -98,7 +98,7 @@ def test_of_several_other_resources_each_is_free_again():
     )
     one = running(1, {"n0": 1})
     one = replace(one, pods=(replace(one.pods[0], resources=cards),))
-    found = trial_of([busy], [one])._state([0], [one])
+    found = trial_of([busy], [one]).state_after([0], [one])
     assert found.pool(1).free[-len(cards) :, 0].tolist() == [8, 8, 8]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.cycle.cycle import decide
+from placement.cycle.cycle import run
 from placement.values.model import Topology
 from simulator import gateways
 from simulator.experience import groups_of
@@ -123,7 +123,7 @@ def test_spot_nodes_are_taken_back_at_the_same_instants_whoever_decides_and_as_o
 def snapshots(monkeypatch, jobs, **more):
     """What the engine was asked to decide on."""
     seen = []
-    monkeypatch.setattr(gateways, "decide", lambda snapshot, index: seen.append(snapshot) or decide(snapshot, index))
+    monkeypatch.setattr(gateways, "run_cycle", lambda snapshot, index: seen.append(snapshot) or run(snapshot, index))
     replay([plan(nodes=2)], jobs, gateway(**more))
     return seen
 

@@ -36,10 +36,12 @@ from federation.engine.tree import items, kueue, kueue_reading
 from placement.answers import quotes
 from placement.cycle import scopes, visibility
 from placement.fleet import fleet, policies, siting
+from placement.preemption import consolidation as plans_of_moves
 from placement.preemption import plan, search
 from placement.ranking import candidates, contest, shortages, work
 from placement.values import (
     advance,
+    consolidation,
     decisions,
     maintenance,
     model,
@@ -54,7 +56,7 @@ from placement.values import gpu_needs as gpu_needs_of_values
 from placement.values import limits as limits_of_values
 from placement.values import shares as shares_of_values
 from quotas.engine import holds
-from simulator import figures, gateways, simulation, tally, traces, values
+from simulator import consolidating, figures, gateways, simulation, tally, traces, values
 from simulator import shares as shares_of_simulator
 
 MODULES = (
@@ -65,7 +67,7 @@ MODULES = (
     candidates, contest, shortages, work, advance, budgets_of_values, datasets_of_values, decisions,
     gpu_needs_of_values, maintenance, model, nodes, preemption, shares_of_values, storages, strategies, holds, figures,
     gateways, shares_of_simulator, simulation, tally, traces, values, backtest, idle, invoices, artifacts, relocation,
-    items, kueue, kueue_reading, limits_of_values, sealing,
+    items, kueue, kueue_reading, limits_of_values, sealing, consolidation, plans_of_moves, consolidating,
 )  # fmt: skip
 STANDS_IN = {
     # Fields of connections are named as they are where no caller names them otherwise.
@@ -124,6 +126,11 @@ STANDS_IN = {
     ("model.FleetCluster", "fills"): "hinted",
     ("model.FleetCluster", "has_sidecars"): True,
     ("model.Snapshot", "patience_seconds"): 600,
+    ("preemption.RoomClaim", "kind"): "preemption",
+    ("consolidating.ConsolidationRule", "share"): 0.2,
+    ("consolidating.ConsolidationRule", "most_moves"): 8,
+    ("consolidating.ConsolidationRule", "most_an_hour"): 24,
+    ("consolidating.ConsolidationRule", "policy"): "any",
     ("shares.TenantShare", "weight"): 1.0,
     ("shares.FairShare", "strength"): 1.0,
     ("shares.FairShareRule", "strength"): 1.0,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from federation.engine import names
+from placement.values.consolidation import CONSOLIDATION
 from placement.values.model import StrategyWeights, TenantPolicy
 from placement.values.strategies import BOUNDS, STRATEGY_NAMES, TERMS
 
@@ -15,6 +16,7 @@ POLICY_FIELDS = frozenset(
     [
         "default_strategy",
         "default_priority_class",
+        "consolidation",
         "strategies",
         "clusters",
         "regions",
@@ -43,6 +45,7 @@ def read_policy(value: object, tenant_path: str) -> TenantPolicy:
         tenant_path=tenant_path,
         default_strategy=default,
         default_priority_class=_read_class_name(fields),
+        consolidation=fields.choice("consolidation", CONSOLIDATION, ""),
         strategies=strategies,
         clusters=fields.names("clusters", _CLUSTERS.fullmatch, "a cluster's name; '*' matches anything"),
         regions=fields.names("regions", names.region_pattern, "a region; '*' matches anything"),
@@ -93,6 +96,7 @@ def policy_json(policy: TenantPolicy) -> dict[str, Any]:
     return {
         "default_strategy": policy.default_strategy or None,
         "default_priority_class": policy.default_priority_class or None,
+        "consolidation": policy.consolidation or None,
         "strategies": list(policy.strategies),
         "clusters": list(policy.clusters),
         "regions": list(policy.regions),

@@ -1,0 +1,351 @@
+"""The decision of a cycle to move running jobs so that a larger waiting one fits: the room is there, but in pieces.
+
+Nothing is lost but time: every job that moves has another place now, which is kept for it (`rehearsal`). The policy of its
+tenant allows it, and that of the waiting job's tenant. A job moves only for one of its organisation that has waited longer
+than the patience of its cycle, is at least as urgent, and strictly larger. Sizes are constants of jobs: so along any chain
+of moves they grow, and two jobs, or more, never move each other in turn. It must have run longer than its class shields it,
+and not have moved too often or recently.
+
+The moves may cost at most a share of the gain: what the waiting job does earlier, by the time at which it is expected to
+start without them, and by its run time. On each cluster the cheapest set of moves is searched, exactly among a few jobs;
+among more, on the nodes that are cheapest to clear.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import NamedTuple
+from uuid import UUID
+
+from placement.cycle.cycle import Cycle
+from placement.cycle.timeline import first_fit
+from placement.cycle.verdicts import WAITING_FOR_ROOM
+from placement.fleet.policies import PolicyBook
+from placement.ranking.runtimes import runtime_of
+from placement.values.consolidation import Consolidating, Consolidation, Movable, PlannedMove
+from placement.values.decisions import Placement, Wait
+from placement.values.model import JobRequest, Snapshot
+from placement.values.preemption import MILLI, MOST_TIMES_PREEMPTED, RESTART_SECONDS, organisation_of
+from placement.values.reason_codes import ReasonCode
+
+from .rehearsal import Rehearsal
+from .search import EXACT, Chosen, Problem, exactly, pruned, shortest
+
+MOST_CONSIDERED = 4
+"""The most waiting jobs of different kinds for which one cycle looks for moves."""
+MOST_CLUSTERS = 16
+"""The most clusters that are searched for one job, the best ranked first."""
+MOST_CANDIDATES = 60
+"""The most jobs on a cluster among which a search chooses."""
+MOST_TRIALS = 1500
+"""After this many trials for a job, no further set is tried."""
+MOST_REPAIRS = 4
+"""How often a set is searched again without a job that has no other place."""
+MOST_MOVES_A_DAY = 3
+"""A job that was moved this many times in 24 hours is not moved again."""
+LONGEST_GAIN = 24 * 3600
+"""What a job gains by starting earlier counts up to this time."""
+UNKNOWN_GAIN = 3600
+"""The time that it gains if neither its start without moves nor its run time is known."""
+WAITS_FOR_SHAPE = WAITING_FOR_ROOM | {ReasonCode.RESERVED_FOR_GANG, ReasonCode.WAITING_FOR_SHARE}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationPlan:
+    """The decision, if any, and why there is none for other jobs that may have one."""
+
+    decision: Consolidation | None = None
+    why_not: Mapping[UUID, str] = field(default_factory=dict)
+
+
+def consolidate(snapshot: Snapshot, cycle: Cycle, waits: Iterable[Wait], *, exact: int = EXACT) -> ConsolidationPlan:
+    """What to move after this cycle, which ended in the state of `cycle` with these waits. Changes nothing."""
+    rules = snapshot.consolidation
+    if rules is None or not rules.movable or not rules.share or rules.most_moves < 1:
+        return ConsolidationPlan()
+    requests = {job.id: job for job in snapshot.queue}
+    returning = {job.id: job for job in snapshot.returning}
+    given = _Given(snapshot, cycle, rules, PolicyBook(snapshot.policies), returning, exact)
+    claimed = {claim.job_id for claim in snapshot.claims}
+    seen: dict[object, str] = {}
+    why_not: dict[UUID, str] = {}
+    for wait in waits:
+        job = requests[wait.job_id]
+        if wait.code not in WAITS_FOR_SHAPE or job.id in claimed or job.id in rules.resting:
+            continue
+        if not _has_waited(job, snapshot) or given.policies.of(job.tenant_path).consolidation == "never":
+            continue
+        kind = (job.tenant_path, job.shape or job.id, job.priority, job.user if snapshot.user_limits else None)
+        if kind not in seen:
+            if len(seen) == MOST_CONSIDERED:
+                break
+            found = _Planner(given, job, wait).decide()
+            if isinstance(found, Consolidation):
+                return ConsolidationPlan(found, why_not)
+            seen[kind] = found
+        if seen[kind]:
+            why_not[job.id] = seen[kind]
+    return ConsolidationPlan(None, why_not)
+
+
+def size_of(job: JobRequest) -> int:
+    """The size of a job in thousandths of a GPU; slices count as GPUs. A constant of the job, wherever it runs."""
+    return sum(
+        one.count * (one.gpu.fraction_milli or one.gpu.count * MILLI) for one in job.pod_sets if one.gpu is not None
+    )
+
+
+def _has_waited(job: JobRequest, snapshot: Snapshot) -> bool:
+    since = job.submitted_at
+    return since is not None and (snapshot.now - since).total_seconds() > snapshot.patience_seconds
+
+
+class _Given(NamedTuple):
+    """What the search for moves for any job is given. `returning` are requests by job."""
+
+    snapshot: Snapshot
+    cycle: Cycle
+    rules: Consolidating
+    policies: PolicyBook
+    returning: Mapping[UUID, JobRequest]
+    exact: int
+
+
+class _Gain(NamedTuple):
+    """The work that a job does earlier if it starts now, in GPU-seconds, and when it would start otherwise."""
+
+    gpu_seconds: float
+    otherwise_at: datetime | None
+
+
+class _Found(NamedTuple):
+    cost: float
+    cluster: int
+    moved: tuple[Movable, ...]
+    is_exact: bool
+
+
+class _Planner:
+    """Looks for moves for one job."""
+
+    def __init__(self, given: _Given, job: JobRequest, wait: Wait) -> None:
+        self._snapshot, self._cycle, self._rules, self._policies, self._returning, self._exact = given
+        self._job, self._wait = job, wait
+        self._now, self._size = self._snapshot.now, size_of(job)
+
+    @cached_property
+    def _rehearsal(self) -> Rehearsal:
+        return Rehearsal(self._snapshot, self._cycle, self._job, self._returning)
+
+    @cached_property
+    def _domains(self) -> Mapping[tuple[UUID, str], tuple[str, ...]]:
+        return {(one.id, node.name): node.domain for one in self._snapshot.clusters for node in one.nodes}
+
+    def decide(self) -> Consolidation | str:
+        """The decision, or the sentence why there is none; empty if no job could be moved for it."""
+        movable = [one for one in self._rules.movable if self._may_move(one)]
+        if not movable or not self._rehearsal.trial.clusters:
+            return ""
+        gain = self._gain()
+        budget = self._rules.share * gain.gpu_seconds
+        found: list[_Found] = []
+        could = False
+        for cluster in self._rehearsal.trial.clusters[:MOST_CLUSTERS]:
+            pool = [one for one in movable if self._rehearsal.runs_on(cluster, one.run)]
+            if not pool or pool[0].run.cluster_id in self._rules.busy:
+                continue
+            if self._rehearsal.count > MOST_TRIALS or not self._rehearsal.frees(cluster, pool):
+                continue
+            could = True
+            found += self._cheapest(cluster, [one for one in pool if one.cost(self._now) <= budget], budget)
+        for best in sorted(found, key=lambda one: (one.cost, one.cluster)):
+            decision = self._decision(best, gain)
+            if decision is not None:
+                return decision
+        return self._why_none(budget) if could else ""
+
+    def _may_move(self, one: Movable) -> bool:
+        """Whether the job may be moved for this one."""
+        request = self._returning.get(one.run.job_id)
+        if request is None or request.id == self._job.id or not self._is_allowed(one):
+            return False
+        if organisation_of(one.run.tenant_path) != organisation_of(self._job.tenant_path):
+            return False
+        if one.run.priority > self._job.priority or size_of(request) >= self._size:
+            return False
+        return is_movable(one, self._now)
+
+    def _is_allowed(self, one: Movable) -> bool:
+        """Whether the policy of its tenant allows that it moves."""
+        match self._policies.of(one.run.tenant_path).consolidation:
+            case "willing":
+                return one.is_willing and one.saves_work
+            case "resumable":
+                return one.saves_work
+            case "any":
+                return True
+        return False
+
+    def _gain(self) -> _Gain:
+        start = self._wait.start
+        if start is None:
+            timeline, seeker = self._cycle.timeline(self._snapshot), self._cycle.seeker(self._job)
+            fit = first_fit(timeline, seeker)
+            start = None if fit is None else timeline.start_of(*fit)
+        runtime = runtime_of(self._job, self._snapshot.runtimes)
+        known: list[float] = [LONGEST_GAIN]
+        if start is not None:
+            known.append(max(0.0, (start.at - self._now).total_seconds() - RESTART_SECONDS))
+        if runtime is not None:
+            known.append(runtime.p50_seconds)
+        seconds = min(known) if len(known) > 1 else UNKNOWN_GAIN
+        return _Gain(seconds * self._size / MILLI, None if start is None else start.at)
+
+    def _cheapest(self, cluster: int, pool: list[Movable], budget: float) -> list[_Found]:
+        """The cheapest sets on a cluster that were found, if any."""
+        most = 0 if not pool else self._rules.most_from(pool[0].run.cluster_id)
+        if not pool or not most or not self._rehearsal.frees(cluster, pool):
+            return []
+        pool.sort(key=lambda one: (one.cost(self._now), one.run.attempt_id))
+        is_exact = len(pool) <= self._exact
+        if is_exact:
+            chosen = exactly(self._problem(cluster, pool, most, budget, combined=True))
+            sets = [] if chosen is None else [tuple(pool[one] for one in chosen)]
+        else:
+            sets = self._boundedly(cluster, self._shortlist(cluster, pool), most, budget)
+        return [_Found(sum(one.cost(self._now) for one in moved), cluster, moved, is_exact) for moved in sets if moved]
+
+    def _problem(self, cluster: int, pool: Sequence[Movable], most: int, budget: float, *, combined: bool) -> Problem:
+        """`combined`: the moved jobs must have places too."""
+        costs = [one.cost(self._now) for one in pool]
+        known: dict[Chosen, bool] = {}
+
+        def fits(chosen: Chosen) -> bool:
+            if chosen not in known:
+                moved = [pool[one] for one in chosen]
+                known[chosen] = self._rehearsal.frees(cluster, moved) and (
+                    not combined or self._rehearsal.stuck(cluster, moved) == []
+                )
+            return known[chosen]
+
+        return Problem(
+            costs=costs,
+            sizes=[one.run.gpu_milli for one in pool],
+            fits=fits,
+            most=most,
+            is_lawful=lambda chosen: sum(costs[one] for one in chosen) <= budget,
+        )
+
+    def _shortlist(self, cluster: int, pool: list[Movable]) -> list[Movable]:
+        """Those of the jobs on the nodes that are cheapest to clear, so that the job fits if all of them stop."""
+        if len(pool) <= MOST_CANDIDATES:
+            return pool
+        ordered = [pool[one] for one in dict.fromkeys(one for area in self._nodes(pool) for one in area)]
+        kept = ordered[:MOST_CANDIDATES]
+        kept = kept if self._rehearsal.frees(cluster, kept) else pool[:MOST_CANDIDATES]
+        return sorted(kept, key=lambda one: (one.cost(self._now), one.run.attempt_id))
+
+    def _boundedly(self, cluster: int, pool: list[Movable], most: int, budget: float) -> list[tuple[Movable, ...]]:
+        """Sets that are minimal by inclusion, found from the nodes that are cheapest to clear, in all and in each domain."""
+        left = pool
+        found: dict[tuple[UUID, ...], tuple[Movable, ...]] = {}
+        for _ in range(MOST_REPAIRS):
+            problem = self._problem(cluster, left, most, budget, combined=False)
+            if not left or not problem.fits(tuple(range(len(left)))):
+                break
+            sets = sorted({pruned(problem, seed) for seed in self._seeds(problem, left)}, key=problem.cost)
+            misfits: set[UUID] = set()
+            for chosen in sets:
+                if not problem.allows(chosen) or self._rehearsal.count > MOST_TRIALS:
+                    continue
+                moved = tuple(left[one] for one in chosen)
+                stuck = self._rehearsal.stuck(cluster, moved)
+                if stuck == []:
+                    found[tuple(one.run.attempt_id for one in moved)] = moved
+                    break
+                misfits |= {one.run.attempt_id for one in stuck or ()}
+            if found or not misfits:
+                break
+            left = [one for one in left if one.run.attempt_id not in misfits]
+        return list(found.values())
+
+    def _seeds(self, problem: Problem, pool: Sequence[Movable]) -> Iterator[Chosen]:
+        everything = range(len(pool))
+        by_size = sorted(everything, key=lambda one: (problem.costs[one] / max(1, problem.sizes[one]), one))
+        nodes = self._nodes(pool)
+        orders = [list(everything), by_size, [one for area in nodes for one in area]]
+        orders += [[one for area in self._nodes(pool, domain) for one in area] for domain in self._areas(pool)]
+        for order in orders:
+            if self._rehearsal.count > MOST_TRIALS:
+                return
+            unique = list(dict.fromkeys(order))
+            if problem.fits(tuple(sorted(unique))):
+                yield shortest(problem, unique)
+
+    def _areas(self, pool: Sequence[Movable]) -> list[tuple[str, ...]]:
+        """The domains in which some of the jobs run."""
+        found: set[tuple[str, ...]] = set()
+        for one in pool:
+            for name in _nodes_of(one):
+                domain = self._domains.get((one.run.cluster_id, name), ())
+                found |= {domain[:depth] for depth in range(1, len(domain) + 1)}
+        return sorted(found)
+
+    def _nodes(self, pool: Sequence[Movable], within: tuple[str, ...] = ()) -> list[Chosen]:
+        """The jobs on each node of a domain, the cheapest to clear first."""
+        on: dict[str, list[int]] = {}
+        for position, one in enumerate(pool):
+            for name in _nodes_of(one):
+                domain = self._domains.get((one.run.cluster_id, name), ())
+                if domain[: len(within)] == within:
+                    on.setdefault(name, []).append(position)
+        costs = {name: sum(pool[one].cost(self._now) for one in own) for name, own in on.items()}
+        return [tuple(on[name]) for name in sorted(on, key=lambda name: (costs[name], name))]
+
+    def _decision(self, best: _Found, gain: _Gain) -> Consolidation | None:
+        """The decision, if the trial of placement confirms all places."""
+        confirmed = self._rehearsal.placements(best.moved)
+        if confirmed is None:
+            return None
+        place, places = confirmed
+        nodes = _names(place)
+        moves = tuple(self._planned(one, places[one.run.job_id]) for one in best.moved)
+        return Consolidation(
+            job_id=self._job.id,
+            size_milli=self._size,
+            cluster_id=place.cluster_id,
+            cluster=place.cluster,
+            nodes=nodes,
+            amounts=place.amounts,
+            moves=moves,
+            gain=gain.gpu_seconds,
+            otherwise_at=gain.otherwise_at,
+            is_exact=best.is_exact,
+        )
+
+    def _planned(self, one: Movable, place: Placement) -> PlannedMove:
+        lost, cost = one.lost_seconds(self._now), one.cost(self._now)
+        return PlannedMove(one, lost, cost, place.cluster_id, place.cluster, _names(place), place.amounts)
+
+    def _why_none(self, budget: float) -> str:
+        share = f"{self._rules.share:.0%} of what it would gain"
+        return (
+            f"running jobs could be moved so that it fits, but not at most {self._rules.most_moves} of them, each with another"
+            f" place now, that together cost {budget / 3600:.1f} GPU-hours or less ({share})"
+        )
+
+
+def is_movable(one: Movable, now: datetime) -> bool:
+    """Whether it has run long enough, and has not moved, or been stopped for others, too often or recently."""
+    if one.run.shield_until > now or (one.rests_until is not None and one.rests_until > now):
+        return False
+    return one.moves_today < MOST_MOVES_A_DAY and one.run.times_preempted < MOST_TIMES_PREEMPTED
+
+
+def _names(place: Placement) -> tuple[str, ...]:
+    return tuple(sorted({name for pod_set in place.pod_sets for name in pod_set.nodes}))
+
+
+def _nodes_of(one: Movable) -> set[str]:
+    return {name for held in one.run.pods for name in held.nodes}

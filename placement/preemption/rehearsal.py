@@ -1,0 +1,229 @@
+"""The rehearsal of moves on a copy: would a waiting job fit if some running jobs had stopped, and would each of these still
+have a place beside it?
+
+The waiting job is placed first, by the quota that is there now: what jobs hold that move is not available to it, because
+they take it again. Then each of them is placed in the order of the queue, with its own hold returned. All are judged as a
+cycle judges them (`trial`), each in the fleet that it sees.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+from uuid import UUID
+
+from placement.cycle.cycle import Cycle
+from placement.cycle.scopes import Scopes
+from placement.fleet.fleet_state import FleetState
+from placement.fleet.limits import LimitBook, Lines
+from placement.fleet.siting import Need, Site
+from placement.values.consolidation import Movable
+from placement.values.decisions import Placement
+from placement.values.model import JobRequest, Snapshot
+from placement.values.preemption import RunningJob
+from quotas.engine.borrowing import obstacle
+
+from .trial import Trial
+
+
+class Take(NamedTuple):
+    """A pod set on nodes of a pool."""
+
+    pool: int
+    need: Need
+    site: Site
+
+
+class _Spot(NamedTuple):
+    """A place that a job takes in a rehearsal, and the quota for it."""
+
+    takes: tuple[Take, ...]
+    limits: Lines
+    amounts: Mapping[str, int]
+
+
+class Rehearsal:
+    """One waiting job, and running ones that may move for it. `requests` are those with which they would wait again."""
+
+    def __init__(self, snapshot: Snapshot, cycle: Cycle, job: JobRequest, requests: Mapping[UUID, JobRequest]) -> None:
+        self._snapshot, self._cycle, self._requests = snapshot, cycle, requests
+        self.trial = Trial(snapshot, cycle, job)
+        self._places = {job_id: place for place, job_id in enumerate(requests)}
+        self._trials: dict[UUID, Trial] = {}
+        self._affordable: dict[int, list[int]] = {}
+        self.count = 0
+        """How often something was tried."""
+
+    def frees(self, cluster: int, moved: Sequence[Movable]) -> bool:
+        """Whether the job has a place on the cluster after these have stopped; where they go does not count. If it has one,
+        it also has one after more have stopped.
+        """
+        self.count += 1
+        state = self.trial.state_after([cluster], [one.run for one in moved])
+        return any(state.site(*self.trial.ways(way)) is not None for way in self._ways(cluster))
+
+    def _ways(self, cluster: int) -> list[int]:
+        """The ways to place the job there that quota allows."""
+        found = self._affordable.get(cluster)
+        if found is None:
+            limits = _limits(self.trial, cluster)
+            found = self._affordable[cluster] = [
+                way for way in self.trial.candidates(cluster) if obstacle(limits, self.trial.amounts_at(way)) is None
+            ]
+        return found
+
+    def stuck(self, cluster: int, moved: Sequence[Movable]) -> list[Movable] | None:
+        """The first of them that has no place beside the job on the cluster; empty if all have one, None if the job has none."""
+        self.count += 1
+        room = _Room(self.trial, moved)
+        with ExitStack() as stack:
+            spot = self._spot(self.trial, room, self._ways(cluster), cluster)
+            if spot is None:
+                return None
+            self._take(room, spot, self.trial.job, stack)
+            for one in self._in_order(moved):
+                trial = self._trial_of(one)
+                stack.enter_context(self.trial.returned([one.run]))
+                found = self._first_spot(one, trial, room)
+                if found is None:
+                    return [one]
+                self._take(room, found, trial.job, stack)
+        return []
+
+    def _first_spot(self, one: Movable, trial: Trial, room: "_Room") -> _Spot | None:
+        for cluster in trial.clusters:
+            limits = _limits(trial, cluster)
+            ways = [
+                way
+                for way in trial.candidates(cluster)
+                if self._resumes(one, trial, way) and obstacle(limits, trial.amounts_at(way)) is None
+            ]
+            spot = self._spot(trial, room, ways, cluster)
+            if spot is not None:
+                return spot
+        return None
+
+    def _resumes(self, one: Movable, trial: Trial, way: int) -> bool:
+        if not one.flavors:
+            return True
+        pools = trial.bench.state.fleet.pools
+        return pools[trial.ways(way)[0][0]].flavor.name in one.flavors
+
+    def _spot(self, trial: Trial, room: "_Room", ways: Iterable[int], cluster: int) -> _Spot | None:
+        state = room.seen_by(trial)
+        for way in ways:
+            pools, needs = trial.ways(way)
+            sites = state.site(pools, needs)
+            if sites is not None:
+                takes = tuple(Take(*one) for one in zip(pools, needs, sites, strict=True))
+                return _Spot(takes, _limits(trial, cluster), trial.amounts_at(way))
+        return None
+
+    def _take(self, room: "_Room", spot: _Spot, job: JobRequest, stack: ExitStack) -> None:
+        """Takes the place and its quota until the rehearsal ends."""
+        room.take(spot.takes)
+        book: LimitBook = self.trial.book
+        book.take(spot.limits, spot.amounts, job.constraints.reservation)
+        stack.callback(book.give_back, spot.limits, spot.amounts, job.constraints.reservation)
+
+    def placements(self, moved: Sequence[Movable]) -> tuple[Placement, dict[UUID, Placement]] | None:
+        """The places that a cycle would give the job, and each of these by job, if they had stopped; None if one has none."""
+        room, scopes = _Room(self.trial, moved, is_whole=True), _AllScopes(self._snapshot)
+        found: dict[UUID, Placement] = {}
+        with ExitStack() as stack:
+            first = self._seat(self.trial, room, scopes, stack)
+            if first is None:
+                return None
+            for one in self._in_order(moved):
+                stack.enter_context(self.trial.returned([one.run]))
+                placed = self._seat(self._trial_of(one), room, scopes, stack)
+                if placed is None or (one.flavors and placed.pod_sets[0].flavor not in one.flavors):
+                    return None
+                found[one.run.job_id] = placed
+        return first, found
+
+    def _seat(self, trial: Trial, room: "_Room", scopes: "_AllScopes", stack: ExitStack) -> Placement | None:
+        if trial.bench.is_closed:
+            return None
+        seat = self._cycle.seat(trial.job, scopes.of(room.seen_by(trial)))
+        if seat is None:
+            return None
+        placed, choice = seat
+        parts = zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True)
+        spot = _Spot(tuple(Take(*one) for one in parts), choice.limits, choice.terms.amounts)
+        self._take(room, spot, trial.job, stack)
+        return placed
+
+    def _in_order(self, moved: Iterable[Movable]) -> list[Movable]:
+        """In the order in which they would wait."""
+        return sorted(moved, key=lambda one: self._places[one.run.job_id])
+
+    def _trial_of(self, one: Movable) -> Trial:
+        found = self._trials.get(one.run.job_id)
+        if found is None:
+            request = self._requests[one.run.job_id]
+            found = self._trials[one.run.job_id] = Trial(self._snapshot, self._cycle, request)
+        return found
+
+    def runs_on(self, cluster: int, run: RunningJob) -> bool:
+        """Whether its pods are on this cluster, which takes new work."""
+        return self.trial.number_of(run) == cluster
+
+
+class _Room:
+    """The fleet after these runs have stopped, as each job sees it. What one job takes is taken for all."""
+
+    def __init__(self, first: Trial, moved: Sequence[Movable], *, is_whole: bool = False) -> None:
+        self._runs = [one.run for one in moved]
+        self._kept = first.bench.kept
+        self._fleet = first.bench.state.fleet
+        numbers = (first.number_of(run) for run in self._runs)
+        self._touched = {number for number in numbers if number is not None}
+        if is_whole:
+            self._touched = set(range(len(self._fleet.clusters)))
+        self._touched |= {self._fleet.cluster_of_pool.item(pool) for pool, _ in self._kept}
+        self._seen: dict[int, tuple[FleetState, set[int]]] = {}
+        self._taken: list[Take] = []
+
+    def seen_by(self, trial: Trial) -> FleetState:
+        """What is free for the trial's job now."""
+        base = trial.bench.state
+        found = self._seen.get(id(base))
+        if found is None:
+            state = trial.state_after(self._touched, self._runs, self._kept)
+            found = self._seen[id(base)] = state, set(self._touched)
+            for one in self._taken:
+                self._take_in(*found, one)
+        return found[0]
+
+    def take(self, takes: Iterable[Take]) -> None:
+        """Deducts pods in every view."""
+        for one in takes:
+            self._taken.append(one)
+            for state, copied in self._seen.values():
+                self._take_in(state, copied, one)
+
+    def _take_in(self, state: FleetState, copied: set[int], one: Take) -> None:
+        cluster = self._fleet.cluster_of_pool.item(one.pool)
+        if cluster not in copied:
+            copied.add(cluster)
+            for pool in range(*self._fleet.first_pool_of_cluster[cluster : cluster + 2]):
+                state.states[pool] = state.pool(pool).copy()
+        state.take(one.pool, one.need, one.site)
+
+
+class _AllScopes:
+    """The scopes of each view."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._found: dict[int, Scopes] = {}
+
+    def of(self, state: FleetState) -> Scopes:
+        found = self._found.get(id(state))
+        if found is None:
+            found = self._found[id(state)] = Scopes(self._snapshot, state)
+        return found
+
+
+def _limits(trial: Trial, cluster: int) -> Lines:
+    return trial.book.open_to(trial.job, trial.name_of(cluster), trial.bench.counted)
