@@ -22,6 +22,8 @@ from placement.values.preemption import HeldPods, RoomClaim, RunningJob, organis
 from .values import EPOCH, TraceJob
 from .world import Layout
 
+EVERY = timedelta(minutes=1)
+"""How long no plan is searched after a search in vain."""
 KEPT_FOR = timedelta(minutes=10)
 """How long nodes are kept for the jobs of a plan."""
 REST = timedelta(minutes=30)
@@ -50,6 +52,7 @@ class Consolidator:
         self._moved: dict[int, list[datetime]] = defaultdict(list)
         self._from: dict[UUID, list[datetime]] = defaultdict(list)
         self._planned: dict[UUID, datetime] = {}
+        self._again_at = EPOCH
         self.plans: list[Consolidation] = []
         """All decisions, in order."""
 
@@ -65,7 +68,7 @@ class Consolidator:
         waiting = {job.id for job in snapshot.queue}
         self._claims = tuple(one for one in self._claims if one.job_id in waiting and one.until_at > at)
         since = at - timedelta(seconds=snapshot.patience_seconds)
-        if all((job.submitted_at or at) >= since for job in snapshot.queue):
+        if at < self._again_at or all((job.submitted_at or at) >= since for job in snapshot.queue):
             return replace(snapshot, claims=self._claims)
         movable = [self._movable(one, at, layout) for one in running]
         returning = sorted(
@@ -117,9 +120,11 @@ class Consolidator:
     def decide(self, snapshot: Snapshot, final: Cycle, waits: Sequence[Wait]) -> tuple[int, ...]:
         """The numbers of the jobs that are moved now."""
         found = consolidate(snapshot, final, waits).decision
-        if found is None:
-            return ()
         at = snapshot.now
+        if found is None:
+            if snapshot.consolidation is not None:
+                self._again_at = at + EVERY
+            return ()
         self.plans.append(found)
         self._claims += claims_of(found, self._ids, at + KEPT_FOR)
         self._planned[found.job_id] = at + REST

@@ -32,14 +32,14 @@ from placement.values.reason_codes import ReasonCode
 from .rehearsal import Rehearsal
 from .search import EXACT, Chosen, Problem, exactly, pruned, shortest
 
-MOST_CONSIDERED = 4
+MOST_CONSIDERED = 2
 """The most waiting jobs of different kinds for which one cycle looks for moves."""
-MOST_CLUSTERS = 16
+MOST_CLUSTERS = 8
 """The most clusters that are searched for one job, the best ranked first."""
 MOST_CANDIDATES = 60
 """The most jobs on a cluster among which a search chooses."""
-MOST_TRIALS = 1500
-"""After this many trials for a job, no further set is tried."""
+MOST_TRIALS = 600
+"""After this many trials for a job, no further cluster is searched, and no further set tried."""
 MOST_REPAIRS = 4
 """How often a set is searched again without a job that has no other place."""
 MOST_MOVES_A_DAY = 3
@@ -145,7 +145,7 @@ class _Planner:
     def decide(self) -> Consolidation | str:
         """The decision, or the sentence why there is none; empty if no job could be moved for it."""
         movable = [one for one in self._rules.movable if self._may_move(one)]
-        if not movable or not self._rehearsal.trial.clusters:
+        if not movable or not self._rehearsal.has_enough_free():
             return ""
         gain = self._gain()
         budget = self._rules.share * gain.gpu_seconds
@@ -158,7 +158,8 @@ class _Planner:
             if self._rehearsal.count > MOST_TRIALS or not self._rehearsal.frees(cluster, pool):
                 continue
             could = True
-            found += self._cheapest(cluster, [one for one in pool if one.cost(self._now) <= budget], budget)
+            most = min([budget, *(one.cost for one in found)])
+            found += self._cheapest(cluster, [one for one in pool if one.cost(self._now) <= most], most)
         for best in sorted(found, key=lambda one: (one.cost, one.cluster)):
             decision = self._decision(best, gain)
             if decision is not None:
@@ -247,7 +248,9 @@ class _Planner:
         return sorted(kept, key=lambda one: (one.cost(self._now), one.run.attempt_id))
 
     def _boundedly(self, cluster: int, pool: list[Movable], most: int, budget: float) -> list[tuple[Movable, ...]]:
-        """Sets that are minimal by inclusion, found from the nodes that are cheapest to clear, in all and in each domain."""
+        """Sets that are minimal by inclusion, found from the nodes that are cheapest to clear: of all, and if the job must keep to
+        a domain, of each.
+        """
         left = pool
         found: dict[tuple[UUID, ...], tuple[Movable, ...]] = {}
         for _ in range(MOST_REPAIRS):
@@ -271,11 +274,9 @@ class _Planner:
         return list(found.values())
 
     def _seeds(self, problem: Problem, pool: Sequence[Movable]) -> Iterator[Chosen]:
-        everything = range(len(pool))
-        by_size = sorted(everything, key=lambda one: (problem.costs[one] / max(1, problem.sizes[one]), one))
-        nodes = self._nodes(pool)
-        orders = [list(everything), by_size, [one for area in nodes for one in area]]
-        orders += [[one for area in self._nodes(pool, domain) for one in area] for domain in self._areas(pool)]
+        orders = [[one for area in self._nodes(pool) for one in area], list(range(len(pool)))]
+        if self._job.topology.mode == "required":
+            orders += [[one for area in self._nodes(pool, domain) for one in area] for domain in self._areas(pool)]
         for order in orders:
             if self._rehearsal.count > MOST_TRIALS:
                 return

@@ -15,6 +15,7 @@ from placement.cycle.cycle import Cycle
 from placement.cycle.scopes import Scopes
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitBook, Lines
+from placement.fleet.pools import UNITS
 from placement.fleet.siting import Need, Site
 from placement.values.consolidation import Movable
 from placement.values.decisions import Placement
@@ -52,6 +53,22 @@ class Rehearsal:
         self._affordable: dict[int, list[int]] = {}
         self.count = 0
         """How often something was tried."""
+
+    def has_enough_free(self) -> bool:
+        """A quick check: whether the job could be placed, and the fleet has as many free devices as it needs. Where devices are
+        shared, it does not say no.
+        """
+        state, ways = self.trial.bench.state, [way for n in self.trial.clusters for way in self.trial.candidates(n)]
+        if not ways:
+            return False
+        pools = state.fleet.pools
+        free = sum(int(state.free(n)[UNITS].sum()) for n, pool in enumerate(pools) if pool.flavor.gpu_model)
+        for number, nodes in self.trial.bench.kept:
+            hidden = state.pool(number).hidden
+            free += sum(int(hidden[node][UNITS]) for node in nodes if node in hidden)
+        if any(pool.flavor.sharing != "whole" for pool in pools if pool.flavor.gpu_model):
+            return True
+        return free >= min(sum(need.units * need.count for need in self.trial.ways(way)[1]) for way in ways)
 
     def frees(self, cluster: int, moved: Sequence[Movable]) -> bool:
         """Whether the job has a place on the cluster after these have stopped; where they go does not count. If it has one,
