@@ -1,6 +1,6 @@
 """Large gangs between small jobs, with and without moves: `make bench-consolidation` (TRACES=folder).
 
-Jobs of Microsoft's Philly trace, of which every so many is made a gang of 64 GPUs, arrive at the ten clusters of `replay`. The
+Jobs of Microsoft's Philly trace, of which one in forty is made a gang of 64 GPUs, arrive at the ten clusters of `replay`. The
 engine plays twice: without consolidation, and with it. A gang waits for shape alone while some cluster has as many free GPUs
 as it needs, but no place for it.
 """
@@ -28,7 +28,7 @@ from .report import conditions, last_line, table
 GANG = 64
 LOAD = 0.9
 EVERY = 40
-"""One in so many jobs is a gang of 64 GPUs."""
+"""One in this number of jobs is a gang of 64 GPUs."""
 LONGEST_GANG = 12 * HOUR
 CHECKPOINT_SECONDS = 1800
 SHORTEST_WAIT = 60.0
@@ -82,7 +82,7 @@ def _free(known: Known, chosen: Iterable[Choice | Move], jobs: dict[int, TraceJo
 
 
 def mixed(jobs: Sequence[TraceJob]) -> tuple[TraceJob, ...]:
-    """The trace's jobs, every so many of them a gang of 64 GPUs, pressed together to the load."""
+    """The jobs of the trace, with gangs of 64 GPUs among them, pressed together to the load."""
     found = [_gang(job) if number % EVERY == EVERY - 1 else job for number, job in enumerate(jobs)]
     return compressed([with_estimate(job, number) for number, job in enumerate(found)], NODES * GPUS, LOAD)
 

@@ -32,14 +32,14 @@ from placement.values.reason_codes import ReasonCode
 from .rehearsal import Rehearsal
 from .search import EXACT, Chosen, Problem, exactly, pruned, shortest
 
-MOST_CONSIDERED = 2
-"""The most waiting jobs of different kinds for which one cycle looks for moves."""
+MOST_CONSIDERED = 4
+"""The most waiting jobs of different kinds for which one cycle searches moves."""
 MOST_CLUSTERS = 8
 """The most clusters that are searched for one job, the best ranked first."""
 MOST_CANDIDATES = 60
 """The most jobs on a cluster among which a search chooses."""
 MOST_TRIALS = 600
-"""After this many trials for a job, no further cluster is searched, and no further set tried."""
+"""After this many trials in a cycle, no further job or cluster is searched, and no further set tried."""
 MOST_REPAIRS = 4
 """How often a set is searched again without a job that has no other place."""
 MOST_MOVES_A_DAY = 3
@@ -70,6 +70,7 @@ def consolidate(snapshot: Snapshot, cycle: Cycle, waits: Iterable[Wait], *, exac
     claimed = {claim.job_id for claim in snapshot.claims}
     seen: dict[object, str] = {}
     why_not: dict[UUID, str] = {}
+    searched, tried = 0, 0
     for wait in waits:
         job = requests[wait.job_id]
         if wait.code not in WAITS_FOR_SHAPE or job.id in claimed or job.id in rules.resting:
@@ -78,11 +79,13 @@ def consolidate(snapshot: Snapshot, cycle: Cycle, waits: Iterable[Wait], *, exac
             continue
         kind = (job.tenant_path, job.shape or job.id, job.priority, job.user if snapshot.user_limits else None)
         if kind not in seen:
-            if len(seen) == MOST_CONSIDERED:
+            if searched == MOST_CONSIDERED or tried >= MOST_TRIALS:
                 break
-            found = _Planner(given, job, wait).decide()
+            planner = _Planner(given, job, wait, MOST_TRIALS - tried)
+            found = planner.decide()
             if isinstance(found, Consolidation):
                 return ConsolidationPlan(found, why_not)
+            searched, tried = searched + bool(planner.trials), tried + planner.trials
             seen[kind] = found
         if seen[kind]:
             why_not[job.id] = seen[kind]
@@ -129,10 +132,16 @@ class _Found(NamedTuple):
 class _Planner:
     """Looks for moves for one job."""
 
-    def __init__(self, given: _Given, job: JobRequest, wait: Wait) -> None:
+    def __init__(self, given: _Given, job: JobRequest, wait: Wait, most_trials: int) -> None:
+        self._most_trials = most_trials
         self._snapshot, self._cycle, self._rules, self._policies, self._returning, self._exact = given
         self._job, self._wait = job, wait
         self._now, self._size = self._snapshot.now, size_of(job)
+
+    @property
+    def trials(self) -> int:
+        """How many sets of jobs were tried."""
+        return self._rehearsal.count
 
     @cached_property
     def _rehearsal(self) -> Rehearsal:
@@ -147,24 +156,31 @@ class _Planner:
         movable = [one for one in self._rules.movable if self._may_move(one)]
         if not movable or not self._rehearsal.has_enough_free():
             return ""
+        pools = self._pools(movable)
+        if not pools:
+            return ""
         gain = self._gain()
         budget = self._rules.share * gain.gpu_seconds
         found: list[_Found] = []
-        could = False
-        for cluster in self._rehearsal.trial.clusters[:MOST_CLUSTERS]:
-            pool = [one for one in movable if self._rehearsal.runs_on(cluster, one.run)]
-            if not pool or pool[0].run.cluster_id in self._rules.busy:
-                continue
-            if self._rehearsal.count > MOST_TRIALS or not self._rehearsal.frees(cluster, pool):
-                continue
-            could = True
+        for cluster, pool in pools.items():
             most = min([budget, *(one.cost for one in found)])
             found += self._cheapest(cluster, [one for one in pool if one.cost(self._now) <= most], most)
         for best in sorted(found, key=lambda one: (one.cost, one.cluster)):
             decision = self._decision(best, gain)
             if decision is not None:
                 return decision
-        return self._why_none(budget) if could else ""
+        return self._why_none(budget)
+
+    def _pools(self, movable: Sequence[Movable]) -> Mapping[int, list[Movable]]:
+        """The jobs by cluster, where the job would have a place if all of them stopped."""
+        found: dict[int, list[Movable]] = {}
+        for cluster in self._rehearsal.trial.clusters[:MOST_CLUSTERS]:
+            pool = [one for one in movable if self._rehearsal.runs_on(cluster, one.run)]
+            if not pool or pool[0].run.cluster_id in self._rules.busy or self.trials > self._most_trials:
+                continue
+            if self._rehearsal.frees(cluster, pool):
+                found[cluster] = pool
+        return found
 
     def _may_move(self, one: Movable) -> bool:
         """Whether the job may be moved for this one."""
@@ -260,7 +276,7 @@ class _Planner:
             sets = sorted({pruned(problem, seed) for seed in self._seeds(problem, left)}, key=problem.cost)
             misfits: set[UUID] = set()
             for chosen in sets:
-                if not problem.allows(chosen) or self._rehearsal.count > MOST_TRIALS:
+                if not problem.allows(chosen) or self.trials > self._most_trials:
                     continue
                 moved = tuple(left[one] for one in chosen)
                 stuck = self._rehearsal.stuck(cluster, moved)
@@ -278,7 +294,7 @@ class _Planner:
         if self._job.topology.mode == "required":
             orders += [[one for area in self._nodes(pool, domain) for one in area] for domain in self._areas(pool)]
         for order in orders:
-            if self._rehearsal.count > MOST_TRIALS:
+            if self.trials > self._most_trials:
                 return
             unique = list(dict.fromkeys(order))
             if problem.fits(tuple(sorted(unique))):

@@ -185,7 +185,7 @@ def test_how_far_a_cycle_and_a_quote_look():
     } == plan.REPLACES_WHILE - verdicts.WAITING_FOR_ROOM  # fmt: skip
     assert {"quota_reached", "user_limit_reached", "budget_reached"} == quotes._NOT_ABOUT_ROOM
     assert plan.REPLACES_WHILE - {"waiting_for_quota", "reservation_full"} == consolidation.WAITS_FOR_SHAPE
-    assert (consolidation.MOST_CONSIDERED, consolidation.MOST_CLUSTERS, consolidation.MOST_CANDIDATES) == (2, 8, 60)
+    assert (consolidation.MOST_CONSIDERED, consolidation.MOST_CLUSTERS, consolidation.MOST_CANDIDATES) == (4, 8, 60)
     assert (consolidation.MOST_TRIALS, consolidation.MOST_REPAIRS) == (600, 4)
     assert (consolidation.LONGEST_GAIN, consolidation.UNKNOWN_GAIN) == (86_400, 3600)
     assert consolidation.MOST_MOVES_A_DAY == relocation.MOST_MOVES_A_DAY == 3

@@ -1,5 +1,6 @@
 """Running jobs move to other nodes so that a larger one fits, if the policies of their tenants allow it."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -211,7 +212,7 @@ def test_a_decision_is_dropped_if_its_jobs_have_changed(halves, submitter, monke
         return found
 
     monkeypatch.setattr("federation.operations.consolidation.consolidate", late)
-    changes = [
+    changes: list[Callable[[], object]] = [
         lambda: Attempt.objects.update(stop_requested_at=Now()),
         lambda: Job.objects.filter(name__startswith="half").update(suspend_requested_at=Now()),
         lambda: Job.objects.filter(name__startswith="half").update(priority=999),
