@@ -25,7 +25,7 @@ from .consolidation_worlds import (
     planned,
     random_moving_world,
 )
-from .fleets import NOW, job, limit, pods, reservation, snapshot
+from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot
 from .preemption_worlds import after, full, run_on
 
 HALVES = {"c1-n0": 4, "c1-n1": 4}
@@ -106,14 +106,13 @@ def test_no_plan_for_a_job_that_rests_or_has_a_claim_already():
 
 def test_only_jobs_that_are_smaller_move_so_no_two_ever_move_each_other():
     pair = run_on(1, {"c1-n0": 1, "c1-n1": 1}, gpus=4)
-    clusters = [full("aab", [pair]), full("b", [run_on(9, {"c2-n0": 1}, gpus=1, on=2, tenant="globex")], on=2)]
-    in_one_rack = {"level": "rack", "mode": "required", "clusters": ("c1",)}
-    assert moved(planned(moving_world(clusters, [pair], gang(2, 5, **in_one_rack)))) == {1}
-    assert planned(moving_world(clusters, [pair], gang(1, 8, clusters=("c1",)))).decision is None
-    equal = moving_world(clusters, [pair], gang(2, 5, **in_one_rack))
-    larger = tuple(replace(one, pod_sets=(pods(2, 5),)) for one in equal.returning)
-    assert size_of(larger[0]) == size_of(equal.queue[0])
-    assert planned(replace(equal, returning=larger)).decision is None
+    other = run_on(9, {"c1-n2": 1}, gpus=4, tenant="globex")
+    clusters = [full("abc", [pair, other])]
+    equal, larger = gang(1, 8), gang(1, 8)
+    larger = replace(larger, pod_sets=(*larger.pod_sets, pods(1, 1, name="head")))
+    assert (size_of(equal), size_of(larger)) == (8000, 9000)
+    assert planned(moving_world(clusters, [pair], equal)).decision is None
+    assert moved(planned(moving_world(clusters, [pair], larger))) == {1}
 
 
 @pytest.mark.parametrize(
@@ -181,8 +180,7 @@ def test_the_cost_must_be_below_the_share_of_what_is_gained():
 
 def test_the_gain_ends_when_the_job_would_start_anyway():
     runs = two_halves()
-    flavor = runs[0].pods[0].flavor
-    ends = Release(NOW + timedelta(seconds=660), UUID(int=1), flavor, 4, 1000, 1024, {"c1-n0": 1})
+    ends = Release(NOW + timedelta(seconds=660), UUID(int=1), runs[0].pods[0].flavor, 4, 1000, 1024, {"c1-n0": 1})
     given_world = moving_world([full("aa", runs)], runs, gang(), releases=(ends,), share=10.0)
     found = planned(given_world).decision
     assert (found.gain, found.otherwise_at) == (600 * 8, NOW + timedelta(seconds=660))
@@ -204,6 +202,16 @@ def test_a_moved_job_needs_quota_where_it_goes():
     tight = [limit("acme", "gpu", 3999, 0, clusters=("c2",))]
     assert planned(moving_world(clusters, runs, gang(), fits)).decision is not None
     assert planned(moving_world(clusters, runs, gang(), tight)).decision is None
+
+
+def test_what_the_larger_job_takes_of_a_limit_is_gone_for_those_that_move():
+    one = run_on(1, {"c1-n0": 1}, gpus=4)
+    nodes = [node("c1-n0", flavor(), 8, 4), node("c1-n1", flavor(A100), 8)]
+    clusters = [cluster(1, nodes, [flavor(), flavor(A100)])]
+    waiting = replace(gang(), pod_sets=(pods(1, 8, models=(H100,)), pods(1, 1, models=(A100,), name="head")))
+    for cap, moves in ((5000, True), (4999, False)):
+        given_world = moving_world(clusters, [one], waiting, [limit("acme", f"gpu:{A100}", cap)])
+        assert (planned(given_world).decision is not None) is moves
 
 
 def test_rooms_of_one_rack_and_reserved_nodes_are_respected():
