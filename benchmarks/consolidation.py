@@ -2,7 +2,7 @@
 
 Jobs of Microsoft's Philly trace, of which one in forty is made a gang of 64 GPUs, arrive at the ten clusters of `replay`. The
 engine plays twice: without consolidation, and with it. A gang waits for shape alone while some cluster has as many free GPUs
-as it needs, but no place for it.
+as it needs, beside those for gangs ahead of it, but no place for it.
 """
 
 import argparse
@@ -31,8 +31,8 @@ EVERY = 40
 """One in this number of jobs is a gang of 64 GPUs."""
 LONGEST_GANG = 12 * HOUR
 CHECKPOINT_SECONDS = 1800
-SHORTEST_WAIT = 60.0
-"""A gang that waits for shape alone for less is not counted."""
+SHORTEST_WAIT = 900.0
+"""A gang that waits for shape alone for less is not counted: nothing moves before it has waited for ten minutes."""
 
 
 class Watched:
@@ -59,8 +59,8 @@ class Watched:
         waiting = [number for number, job in queue if number not in placed and job.milli == GANG * WHOLE]
         if any(isinstance(one, Move) for one in chosen):
             waiting = []  # it decides again at the same time
-        most = max(_free(known, chosen, dict(queue)), default=0)
-        self._for_shape, self._for_room = (tuple(waiting), ()) if most >= GANG else ((), tuple(waiting))
+        enough = sum(free // GANG for free in _free(known, chosen, dict(queue)))
+        self._for_shape, self._for_room = tuple(waiting[:enough]), tuple(waiting[enough:])
         return chosen
 
     def _count(self, now: float) -> None:
