@@ -17,7 +17,7 @@ class Consolidation(models.Model):
     and for each of them the place that it had at that time.
 
     It ends once: the job was placed (`placed`), does not wait any more (`withdrawn`), or the deadline passed (`expired`). Only
-    the end is ever written (`0028_consolidation.sql`).
+    the end is ever written (`sql/consolidation.sql`).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
