@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from clusters.engine.resources import MOST_NAMES, name_fault
+from federation.engine.names import image_fault
 
 Network = IPv4Network | IPv6Network
 TRUE_WORDS = {"1", "true", "yes", "on"}
@@ -94,6 +95,13 @@ def check_contact(address: str) -> None:
     """ValueError unless the text is one address to which users can report a vulnerability."""
     if not re.fullmatch(r"(mailto:[^\s@]+@[^\s@]+|https://[^\s/]+(/\S*)?|tel:\+[0-9-]+)", address):
         raise ValueError("must be one mailto:, https:// or tel: address")
+
+
+def check_image(image: str) -> None:
+    """ValueError unless the text is an image as jobs name them."""
+    fault = image_fault(image, require_digest=False)
+    if fault is not None:
+        raise ValueError(fault[1])
 
 
 def number(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int:

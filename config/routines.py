@@ -48,6 +48,12 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "queue": "observe",
         "every_seconds": 5,
     },
+    "stage": {
+        "task": "federation.tasks.stage_data",
+        "inline": "federation.operations.stage_data",
+        "queue": "observe",
+        "every_seconds": 5,
+    },
     "settle": {
         "task": "federation.tasks.settle_attempts",
         "inline": "federation.operations.settle_attempts",

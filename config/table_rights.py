@@ -69,6 +69,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "billing_invoicebalance": READ,
     "federation_jobevent": GROWS,
     "federation_job": KEPT,
+    "federation_datawait": KEPT,
     "federation_attempt": KEPT,
     "federation_remoteobject": KEPT,
     "federation_podrun": KEPT,

@@ -1,6 +1,7 @@
 """Wiring of this room."""
 
 from django.apps import AppConfig
+from django.db.models.signals import pre_delete
 
 
 class FederationConfig(AppConfig):
@@ -15,6 +16,10 @@ class FederationConfig(AppConfig):
         from .queries.metering import unsettled_runs  # noqa: PLC0415 - see above
         from .queries.reservations import reserved_times  # noqa: PLC0415 - see above
 
+        from .models import StageIn  # noqa: PLC0415 - see above
+        from .operations.staging import free_its_quota  # noqa: PLC0415 - see above
+
+        pre_delete.connect(free_its_quota, sender=StageIn, dispatch_uid="federation.free_its_quota")
         if unsettled_runs not in run_sources:
             run_sources.append(unsettled_runs)
         if reserved_times not in reservation_sources:

@@ -18,7 +18,7 @@ from quotas.locks import lock_pending_below, stop_takers_at
 from tenancy.locks import hold_tree
 from tenancy.models import Tenant
 
-from .models import DISPATCH_IS_OPEN, IS_LIVE, Attempt, Job, PodRun, PrepullPolicy, Progress
+from .models import DISPATCH_IS_OPEN, IS_LIVE, Attempt, DataWait, Job, PodRun, PrepullPolicy, Progress, StageIn
 
 CLAIM_SECONDS = 20
 """Longer than a round of calls. A worker that dies delays its attempts by this time; a late worker is fenced."""
@@ -314,3 +314,18 @@ def lock_prepull_policy(policy_id: UUID) -> PrepullPolicy | None:
     """
     rows = PrepullPolicy.objects.filter(id=policy_id).select_related("cluster", "tenant")
     return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_stage_in(stage_in_id: int) -> StageIn | None:
+    """The copy's row with its plan, locked against other writers; None if there is none."""
+    related = ("plan__dataset__tenant", "plan__cluster__owner", "plan__source__tenant", "plan__target__tenant")
+    rows = StageIn.objects.filter(pk=stage_in_id).select_related(*related)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_data_waits() -> list[DataWait]:
+    """The waits for data that have not ended, with their jobs and clusters. The jobs are locked first, in id order, then the waits."""
+    job_ids = list(DataWait.objects.filter(ended_at=None).values_list("job_id", flat=True))
+    list(Job.objects.filter(id__any_of=job_ids).select_for_update(no_key=True).order_by("id").values_list("id"))
+    rows = DataWait.objects.filter(ended_at=None, job__in=job_ids).select_related("job", "cluster")
+    return list(rows.select_for_update(of=("self",), no_key=True).order_by("id"))

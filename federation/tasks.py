@@ -76,6 +76,12 @@ def prove_books() -> None:
 
 
 @shared_task(queue="observe")
+def stage_data() -> None:
+    """Copies datasets to storages of clusters, for the jobs that wait for them."""
+    run_exclusively("stage", operations.stage_data)
+
+
+@shared_task(queue="observe")
 def keep_images() -> None:
     """Pulls images to the nodes that should have them."""
     run_exclusively("prepull", operations.keep_images)

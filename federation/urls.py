@@ -16,6 +16,7 @@ from .api import priority_classes as priority_classes_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
 from .api import shares as shares_api
+from .api import staging as staging_api
 from .api import standstill as standstill_api
 from .api import tree as tree_api
 from .api.metrics import metrics
@@ -32,6 +33,7 @@ from .web import (
     priority_classes,
     reservations,
     shares,
+    staging,
     standstill,
     submit,
 )
@@ -60,6 +62,12 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>", prepulls_api.PrepullPolicyView.as_view()),
     path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>/retry", prepulls_api.PrepullRetryView.as_view()),
     path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>/nodes", prepulls_api.PrepullNodesView.as_view()),
+    path("clusters/<uuid:cluster_id>/staging-plans", staging_api.ClusterStagingView.as_view()),
+    path("datasets/<uuid:dataset_id>/staging-plans", staging_api.StagingPlansView.as_view()),
+    path("datasets/<uuid:dataset_id>/staging-plans/<uuid:plan_id>", staging_api.StagingPlanView.as_view()),
+    path("datasets/<uuid:dataset_id>/staging-plans/<uuid:plan_id>/start", staging_api.StageInStartView.as_view()),
+    path("datasets/<uuid:dataset_id>/staging-plans/<uuid:plan_id>/cancel", staging_api.StageInCancelView.as_view()),
+    path("jobs/<uuid:job_id>/run-without-data", staging_api.RunWithoutDataView.as_view()),
     path("quotes", quotes.Quotes.as_view()),
     path("capacity", quotes.Room.as_view()),
     path("priority-classes", priority_classes_api.PriorityClasses.as_view()),
@@ -92,6 +100,11 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/images/", prepulls.prepulls, name="prepulls"),
     path("clusters/<uuid:cluster_id>/images/declare/", prepulls.declare, name="prepull-declare"),
     path("clusters/<uuid:cluster_id>/images/<uuid:policy_id>/<slug:verb>/", prepulls.act, name="prepull-act"),
+    path("clusters/<uuid:cluster_id>/staging/", staging.on_cluster, name="cluster-staging"),
+    path("datasets/<uuid:dataset_id>/staging/", staging.staging, name="staging"),
+    path("datasets/<uuid:dataset_id>/staging/declare/", staging.declare, name="staging-declare"),
+    path("datasets/<uuid:dataset_id>/staging/<uuid:plan_id>/<slug:verb>/", staging.act, name="staging-act"),
+    path("jobs/<uuid:job_id>/run-without-data/", staging.without_data, name="job-without-data"),
     path("attempts/<uuid:attempt_id>/attest/", attesting.attest_one, name="attempt-attest"),
     path("standstill/", standstill.shown, name="standstill"),
     path("standstill/open/", standstill.open_again, name="standstill-open"),

@@ -60,6 +60,7 @@ class KnownData:
     name: str
     size_bytes: int
     places: tuple[Place, ...]
+    id: UUID | None = None
 
 
 Catalogue = Mapping[str, Mapping[str, KnownData]]

@@ -16,3 +16,5 @@ from .history import NodeSpan as NodeSpan
 from .images import ClusterImage as ClusterImage
 from .images import PullTimes as PullTimes
 from .maintenance import MaintenanceWindow as MaintenanceWindow
+from .staging import DatasetReplica as DatasetReplica
+from .staging import StagingPlan as StagingPlan

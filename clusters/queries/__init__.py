@@ -23,6 +23,8 @@ from .images import pulls_by_cluster as pulls_by_cluster
 from .secrets import known_secrets as known_secrets
 from .secrets import opened_secrets as opened_secrets
 from .secrets import signing_keys as signing_keys
+from .staging import staged as staged
+from .staging import staging_facts as staging_facts
 from .storages import known_storages as known_storages
 from .visible import cluster_by_id as cluster_by_id
 from .visible import cluster_by_name as cluster_by_name

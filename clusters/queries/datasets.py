@@ -10,7 +10,7 @@ from django.db.models.functions import Concat
 
 from clusters.engine.datasets import Catalogue, KnownData, Place, catalogue_of
 from clusters.engine.quantities import bytes_text
-from clusters.models import Dataset, DatasetLocation
+from clusters.models import Dataset, DatasetLocation, DatasetReplica
 from foundation.problems import NotFound
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, tenant_by_path, visible_tenants
@@ -86,16 +86,24 @@ def known_data(names: Collection[str]) -> Catalogue:
     if not names:
         return {}
     places = DatasetLocation.objects.select_related("cluster").order_by("region", "cluster_id")
+    replicas = DatasetReplica.objects.select_related("cluster").order_by("cluster_id")
     rows = Dataset.objects.filter(name__in=list(names)).select_related("tenant")
     return catalogue_of(
-        KnownData(row.tenant.path, row.name, row.size_bytes, _places(row))
-        for row in rows.prefetch_related(Prefetch("locations", places)).order_by("id")
+        KnownData(row.tenant.path, row.name, row.size_bytes, _places(row), row.id)
+        for row in rows.prefetch_related(Prefetch("locations", places), Prefetch("replicas", replicas)).order_by("id")
     )
 
 
 def _places(dataset: Dataset) -> tuple[Place, ...]:
-    return tuple(
+    """Where users say that it is, then where a stage-in brought it."""
+    recorded = [
         Place(place.region) if place.cluster is None else Place(place.cluster.region, place.cluster.id)
         for place in dataset.locations.all()
         if place.cluster is None or place.cluster.removed_at is None
-    )
+    ]
+    staged = [
+        Place(replica.cluster.region, replica.cluster.id)
+        for replica in dataset.replicas.all()
+        if replica.cluster.removed_at is None
+    ]
+    return tuple(dict.fromkeys([*recorded, *staged]))

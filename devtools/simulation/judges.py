@@ -166,6 +166,7 @@ def promise_13_each_hold_ends_once_and_limits_add_up(world: "World") -> list[str
         for holder, state in world.watch.rows(
             "SELECT holder_id, state FROM quotas_hold WHERE state = 'pending' AND NOT EXISTS (SELECT FROM federation_attempt a"
             " WHERE a.id = holder_id AND a.settled_at IS NULL)"
+            " AND NOT EXISTS (SELECT FROM federation_stagein WHERE object_id = holder_id)"
         )
     ]
     if not promise_3_everything_ends(world):

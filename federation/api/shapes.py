@@ -82,6 +82,10 @@ class DataShape(serializers.Serializer[Any]):
     read = serializers.CharField(
         required=False, allow_null=True, help_text="How much of it, such as 20Gi; by default all of it."
     )
+    stage = serializers.BooleanField(
+        required=False,
+        help_text="Whether the job waits, without GPUs, until the dataset is copied to a storage of its cluster; by default, no.",
+    )
 
 
 class TopologyShape(serializers.Serializer[Any]):

@@ -1,5 +1,6 @@
 """State and constraints of this room: jobs and their attempts, tenants' placement policies and failure rules,
-priority classes, preemptions, moves, advance reservations, images that are kept on nodes.
+priority classes, preemptions, moves, advance reservations, images that are kept on nodes, datasets that are
+copied to storages.
 """
 
 from .artifacts import Artifact as Artifact
@@ -35,6 +36,8 @@ from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode
 from .runs import EstimateRecord as EstimateRecord
 from .runs import RunGroup as RunGroup
+from .staging import DataWait as DataWait
+from .staging import StageIn as StageIn
 from .standstill import DISPATCH_IS_OPEN as DISPATCH_IS_OPEN
 from .standstill import ComparedCluster as ComparedCluster
 from .standstill import DatabaseHistory as DatabaseHistory

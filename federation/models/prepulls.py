@@ -9,6 +9,9 @@ from clusters.models import Cluster
 from foundation.ids import new_id
 from tenancy.models import NAME_PATTERN, Tenant
 
+from .preparations import Phase as PhaseOfPreparation
+from .preparations import Preparation
+
 MOST_IMAGES = 20
 LONGEST_IMAGE = 512
 """As of jobs."""
@@ -57,40 +60,22 @@ class PrepullPolicy(models.Model):
         return self.name
 
 
-class Prepull(models.Model):
+class Prepull(Preparation):
     """An image on a node: the pull that is under way, and how the last one ended.
 
     A pull takes one of its cluster's slots from when it is planned until its object is gone. So however many workers there are,
     no cluster has more pulls than slots.
     """
 
-    class Phase(models.TextChoices):
-        IDLE = "idle"
-        PLANNED = "planned"
-        """Its object may exist; its uid is not known."""
-        CREATED = "created"
-        RELEASED = "released"
-        ENDING = "ending"
-        """Its object has to go."""
+    Phase = PhaseOfPreparation
 
     id = models.BigAutoField(primary_key=True)
     policy = models.ForeignKey(PrepullPolicy, on_delete=models.CASCADE, related_name="prepulls")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
     image = models.CharField(max_length=LONGEST_IMAGE)
     node = models.CharField(max_length=253)
-    phase = models.CharField(max_length=10, choices=Phase.choices, default=Phase.IDLE)
-    slot = models.PositiveSmallIntegerField(null=True)
-    object_id = models.UUIDField(null=True, unique=True, help_text="The name of its object comes from this id.")
-    namespace = models.CharField(max_length=63, blank=True)
     secrets = models.JSONField(default=dict, blank=True, help_text="The promised secret, by which it pulls.")
-    uid = models.CharField(max_length=64, blank=True)
-    begun_at = models.DateTimeField(null=True)
-    released_at = models.DateTimeField(null=True)
-    outcome = models.CharField(max_length=10, blank=True)
-    message = models.CharField(max_length=300, blank=True)
-    failures = models.PositiveSmallIntegerField(default=0, help_text="In a row.")
     pulls = models.PositiveIntegerField(default=0)
-    ended_at = models.DateTimeField(null=True)
     pulled_at = models.DateTimeField(null=True)
 
     class Meta:

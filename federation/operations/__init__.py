@@ -34,6 +34,10 @@ from .reservations import make_reservation as make_reservation
 from .reservations import shorten_reservation as shorten_reservation
 from .settlement import accrue_running as accrue_running
 from .settlement import settle_attempts as settle_attempts
+from .staging import stage_data as stage_data
+from .staging_levers import cancel_stage_in as cancel_stage_in
+from .staging_levers import run_without_data as run_without_data
+from .staging_levers import start_stage_in as start_stage_in
 from .submission import submit_job as submit_job
 from .suspension import request_resumption as request_resumption
 from .suspension import request_suspension as request_suspension

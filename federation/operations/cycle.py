@@ -27,6 +27,7 @@ from federation.engine.objects.rendering import kept_levels
 from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.operations import figures, transitions
 from federation.operations.consolidation import consolidate_jobs, end_plans
+from federation.operations.data_waits import end_waits, without_promised
 from federation.operations.kept_room import keep_room
 from federation.operations.lowered_limits import take_back_surplus
 from federation.operations.preemption import end_claims, preempt
@@ -88,6 +89,8 @@ def run_scheduling_cycle() -> Round:
             take_back_surplus()
         if in_use.reservations:
             release_no_shows()
+        if in_use.data_waits:
+            end_waits()
         done = _run(load_snapshot(database_now(), QUEUE_DEPTH, in_use), in_use)
     figures.DECISIONS.labels("placed").inc(done.placed)
     figures.DECISIONS.labels("waiting").inc(done.waiting)
@@ -102,8 +105,9 @@ def _run(snapshot: Snapshot, in_use: InUse) -> Round:
     decisions, final = cycle.run(snapshot, _fleet_index)
     lookup, placed = _Lookup(snapshot), 0
     lookup.know_runtimes(decisions.placements)
-    for start in range(0, len(decisions.placements), APPLY_BATCH):
-        placed += _apply(decisions.placements[start : start + APPLY_BATCH], lookup)
+    placements = without_promised(decisions.placements, lookup.requests, lookup.hold_of)
+    for start in range(0, len(placements), APPLY_BATCH):
+        placed += _apply(placements[start : start + APPLY_BATCH], lookup)
     if in_use.kept_room or decisions.kept:
         keep_room(decisions.kept)
     explain(consolidate_jobs(snapshot, final, preempt(snapshot, final, decisions.waits)))
@@ -168,6 +172,12 @@ class _Lookup:
         sight = sight_of(job, self._now_reserved)
         within = sight.inside.id if sight.inside is not None and sight.inside.reserved else None
         return within, tuple(one.id for one in sight.counted if one.reserved)
+
+    def hold_of(self, holder_id: UUID, job: QueuedJob, placed: Placement) -> HoldRequest:
+        """What the placement takes from the quotas on its tenant's path."""
+        request = self.requests[job.id]
+        where = holder_id, job.tenant_id, job.tenant_path, placed.cluster
+        return HoldRequest(*where, placed.amounts, request.user, *self.reserved_quota(request))
 
     @cached_property
     def _domains(self) -> Mapping[UUID, clusters.queries.Domains]:
@@ -283,9 +293,7 @@ class _Draft:
     @property
     def hold_request(self) -> HoldRequest:
         """What the attempt takes from the quotas on its tenant's path."""
-        job, placement, request = self.job, self.placement, self.lookup.requests[self.job.id]
-        where = self.attempt_id, job.tenant_id, job.tenant_path, placement.cluster
-        return HoldRequest(*where, placement.amounts, request.user, *self.lookup.reserved_quota(request))
+        return self.lookup.hold_of(self.attempt_id, self.job, self.placement)
 
     @cached_property
     def budget_request(self) -> BudgetRequest:

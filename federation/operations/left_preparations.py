@@ -6,6 +6,7 @@ from clusters.drivers import JobSeen
 from federation.engine.names import LABEL_ATTEMPT, LABEL_PREPARATION, id_in
 from federation.models import Attempt
 from federation.queries.prepulls import known_pulls
+from federation.queries.staging import known_stage_ins
 
 
 def separated(listed: Sequence[JobSeen]) -> tuple[list[JobSeen], list[JobSeen]]:
@@ -20,6 +21,6 @@ def separated(listed: Sequence[JobSeen]) -> tuple[list[JobSeen], list[JobSeen]]:
     ids = [id_ for job in labelled if (id_ := id_in(job.labels, LABEL_ATTEMPT))]
     of_attempts = set(Attempt.objects.filter(id__any_of=ids).values_list("id", flat=True))
     preparing = [job for job in labelled if id_in(job.labels, LABEL_ATTEMPT) not in of_attempts]
-    uids, known = {job.uid for job in preparing}, known_pulls(ids)
+    uids, known = {job.uid for job in preparing}, known_pulls(ids) | known_stage_ins(ids)
     left = [job for job in preparing if not job.is_terminating and id_in(job.labels, LABEL_ATTEMPT) not in known]
     return [job for job in listed if job.uid not in uids], left

@@ -1,16 +1,12 @@
 """Pulls images to the nodes that should have them: begins pulls, and visits those under way until their objects are gone.
 
-A pull has the phases of an attempt's start, each committed before the next: planned, with a slot of its cluster → created suspended,
-its uid stored → released by uid → its pod read → deleted by uid. A worker that dies between any two of them is followed by the next,
-which finds the object by its name and adopts it if every label agrees. A pull that runs twice would do no harm; but no object is left
-behind, and none of others is touched.
+Its phases are those of every preparation (`preparing`). A pull that runs twice would do no harm; but no object is left behind, and
+none of others is touched.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -19,17 +15,13 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 import clusters.queries
-from clusters.drivers import DriverError
-from clusters.drivers.connections import run
 from clusters.engine.images import normal_name
-from clusters.models import Cluster
 from federation.engine.objects import isolation
 from federation.engine.prepulls import DEADLINE, Outcome, Verdict, decide, too_late
 from federation.locks import lock_prepull_policy
 from federation.models import Prepull, PrepullPolicy
 from federation.models.prepulls import MOST_AT_ONCE
 from federation.queries.prepulls import (
-    ANSWERING,
     identity_of,
     live_prepulls,
     may_prepull,
@@ -45,18 +37,11 @@ from foundation.ids import new_id
 
 from . import pull_calls
 from .images import remember_proven
-from .pull_calls import Gone, Made, Pull, Seen
+from .preparing import IDLE, Call, Failed, Visit, record_step, since, visit_all
+from .pull_calls import Gone, Pull, Seen
 
 logger = logging.getLogger(__name__)
-VISIT_SECONDS = 15.0
-SPARE_SECONDS = 1.0
 Phase = Prepull.Phase
-
-
-class Failed(NamedTuple):
-    """A call without a result: the next visit repeats it."""
-
-    reason: str
 
 
 def keep_images() -> int:
@@ -68,7 +53,7 @@ def keep_images() -> int:
         return 0
     _plan_all()
     crash_point("prepulls planned")
-    visited = _visit_all()
+    visited = visit_all(Prepull.objects, _Visit, lambda row, result: record(row, result))
     _bury()
     return visited
 
@@ -135,58 +120,8 @@ def _promised(policy: PrepullPolicy) -> dict[str, Any] | None:
     return promised_secrets({"pull_secret": policy.pull_secret}, policy.tenant.path, keyring)
 
 
-def _visit_all() -> int:
-    """Visits the clusters with pulls under way side by side, so that one that hangs costs the others its time once."""
-    rows = Cluster.objects.filter(health__in=ANSWERING, id__in=Prepull.objects.exclude(slot=None).values("cluster_id"))
-    visits = [_Visit(cluster) for cluster in rows.order_by("id")]
-    for phase in (_Visit.create, _Visit.release, _Visit.read, _Visit.remove):
-        _together([(visit, phase(visit)) for visit in visits if not visit.is_silent])
-    return sum(visit.count for visit in visits)
-
-
-def _together(work: "Sequence[tuple[_Visit, Sequence[tuple[Prepull, Call]]]]") -> None:
-    """Makes the calls of all visits, then records what they returned."""
-    calls = [(visit, row, call) for visit, pairs in work for row, call in pairs]
-    if not calls:
-        return
-
-    async def all_of_them() -> list[object]:
-        return await asyncio.gather(*(_answer(call) for _, _, call in calls))
-
-    results = run(all_of_them(), VISIT_SECONDS + SPARE_SECONDS)
-    for visit in {visit for visit, _, _ in calls}:
-        visit.is_silent = True  # unless any call is answered
-    for (visit, row, _), result in zip(calls, results, strict=True):
-        visit.count += 1
-        visit.is_silent &= isinstance(result, Failed)
-        record(row, result)
-
-
-Call = Callable[[], Coroutine[Any, Any, object]]
-
-
-async def _answer(call: Call) -> object:
-    try:
-        async with asyncio.timeout(VISIT_SECONDS):
-            return await call()
-    except DriverError as error:
-        return Failed(error.reason)
-    except TimeoutError:
-        return Failed("no answer within the time of the visit")
-
-
-class _Visit:
-    """The calls to one cluster, by phase. If no call of a phase is answered, the later ones wait for the next visit."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.count = 0
-        self.is_silent = False
-        try:
-            self._driver = clusters.queries.driver_of(cluster.id)
-        except DriverError as error:
-            logger.info("images are not pulled on %s: %s", cluster.name, error.reason)
-            self.is_silent = True
+class _Visit(Visit):
+    """The calls to one cluster."""
 
     def create(self) -> list[tuple[Prepull, Call]]:
         """Creates the objects of planned pulls."""
@@ -199,7 +134,7 @@ class _Visit:
                 record(row, Seen(Verdict(Outcome.FAILED, "The node is gone.")))
                 continue
             pull = self._pull(row, tolerations_on(row.policy, node))
-            calls.append((row, lambda pull=pull: pull_calls.create(self._driver, pull)))  # type: ignore[misc]
+            calls.append((row, lambda pull=pull: pull_calls.create(self.driver, pull)))  # type: ignore[misc]
         return calls
 
     def release(self) -> list[tuple[Prepull, Call]]:
@@ -209,17 +144,17 @@ class _Visit:
             {one for row in rows for one in pull_calls.versions_of(row.secrets)}
         )
         pulls = [(row, self._pull(row, values=values, closed=frozenset(closed))) for row in rows]
-        return [(row, lambda pull=pull: pull_calls.release(self._driver, pull)) for row, pull in pulls]  # type: ignore[misc]
+        return [(row, lambda pull=pull: pull_calls.release(self.driver, pull)) for row, pull in pulls]  # type: ignore[misc]
 
     def read(self) -> list[tuple[Prepull, Call]]:
         """Reads how the released ones stand."""
         pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, Phase.RELEASED)]
-        return [(row, lambda pull=pull: pull_calls.read(self._driver, pull)) for row, pull in pulls]  # type: ignore[misc]
+        return [(row, lambda pull=pull: pull_calls.read(self.driver, pull)) for row, pull in pulls]  # type: ignore[misc]
 
     def remove(self) -> list[tuple[Prepull, Call]]:
         """Deletes the objects of those that have ended."""
         pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, Phase.ENDING)]
-        return [(row, lambda pull=pull: pull_calls.remove(self._driver, pull)) for row, pull in pulls]  # type: ignore[misc]
+        return [(row, lambda pull=pull: pull_calls.remove(self.driver, pull)) for row, pull in pulls]  # type: ignore[misc]
 
     def _pull(self, row: Prepull, tolerations: Sequence[Mapping[str, str]] = (), **secrets: Any) -> Pull:
         identity = identity_of(row)
@@ -232,38 +167,20 @@ class _Visit:
             tolerations=tolerations,
             promised=row.secrets,
             policies=isolation.namespace_policies(identity.namespace, identity.install, settings.JOB_EGRESS),
-            lasted=_since(row.released_at or row.begun_at),
+            lasted=since(row.released_at or row.begun_at),
             **secrets,
         )
 
 
-def _since(at: datetime | None) -> timedelta:
-    return database_now() - at if at else timedelta()
-
-
 def record(row: Prepull, result: object) -> None:
     """Writes what a call returned, if the pull is still as it was when the call was made."""
-    ours = Prepull.objects.filter(id=row.id, object_id=row.object_id)
-    as_it_was = ours.filter(phase=row.phase)
-    match result:
-        case Made(uid) if row.phase == Phase.PLANNED:
-            as_it_was.update(phase=Phase.CREATED, uid=uid)
-            # A policy that was removed meanwhile: now the uid of what has to be deleted is known.
-            ours.filter(phase=Phase.ENDING, uid="").update(uid=uid)
-        case Made():
-            as_it_was.update(phase=Phase.RELEASED, released_at=Now())
-        case Seen(verdict) if verdict.outcome:
-            _end(row, verdict)
-        case Seen(verdict):
-            as_it_was.update(message=verdict.message)
-        case Gone():
-            as_it_was.update(
-                phase=Phase.IDLE, slot=None, object_id=None, uid="", secrets={}, released_at=None, begun_at=None
-            )
-        case Failed(reason):
-            as_it_was.update(message=reason[:300])
-            if row.phase != Phase.ENDING and _since(row.begun_at) > 2 * DEADLINE:
-                _end(row, too_late(reason))
+    if isinstance(result, Gone):
+        ours = Prepull.objects.filter(id=row.id, object_id=row.object_id, phase=row.phase)
+        ours.update(**IDLE, secrets={})
+    elif (verdict := record_step(row, result)) is not None:
+        _end(row, verdict)
+    elif isinstance(result, Failed) and row.phase != Phase.ENDING and since(row.begun_at) > 2 * DEADLINE:
+        _end(row, too_late(result.reason))
 
 
 def _end(row: Prepull, verdict: Verdict) -> None:

@@ -1,4 +1,5 @@
-"""The calls to a cluster for one pull of an image, and the meaning of their answers. Asynchronous, without a database.
+"""The calls to a cluster for one preparation, such as a pull of an image, and the meaning of their answers. Asynchronous, without a
+database.
 
 Each call raises DriverError if its result is unknown or nothing was done: it is repeated later.
 """
@@ -7,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from clusters.drivers import AlreadyExists, ClusterDriver, JobSeen, NotThere, Refused, Stale
 from federation.engine import names
@@ -56,6 +57,15 @@ class Pull:
     closed: Collection[SecretVersion] = ()
 
     @property
+    def labels(self) -> dict[str, str]:
+        """Those by which its object is its own."""
+        return labels_of(self.identity)
+
+    def render(self) -> dict[str, Any]:
+        """Its object."""
+        return render_pull(self.image, self.node, self.identity, self.tolerations, self.promised)
+
+    @property
     def name(self) -> str:
         """Its object's name."""
         return names.object_name(self.identity.attempt_id, 0)
@@ -66,15 +76,37 @@ class Pull:
         return self.identity.namespace
 
 
+class Prepared(Protocol):
+    """A preparation as `create`, `release` and `remove` need it: a `Pull`, or a copy of a dataset."""
+
+    @property
+    def identity(self) -> Identity: ...
+    @property
+    def cluster_identity(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def policies(self) -> Sequence[Mapping[str, Any]]: ...
+    @property
+    def labels(self) -> dict[str, str]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    def render(self) -> dict[str, Any]:
+        """Its suspended Job."""
+        ...
+
+
 def versions_of(promised: Mapping[str, Any]) -> set[SecretVersion]:
     """The promised versions."""
     return job_secrets.versions_of(promised)
 
 
-async def create(driver: ClusterDriver, pull: Pull) -> Made | Seen:
+async def create(driver: ClusterDriver, pull: Prepared) -> Made | Seen:
     """Creates the Job, suspended, or adopts it if an earlier call for this pull created it."""
     await require_same_cluster(driver, pull.cluster_identity)
-    manifest = render_pull(pull.image, pull.node, pull.identity, pull.tolerations, pull.promised)
+    manifest = pull.render()
     try:
         labels = namespace_labels(pull.identity.install, str(pull.identity.tenant_id))
         await driver.ensure_namespace(pull.namespace, labels, pull.policies)
@@ -101,12 +133,24 @@ async def release(driver: ClusterDriver, pull: Pull) -> Made | Seen:
         for manifest in job_secrets.secret_manifests(pull.promised, pull.namespace, pull.identity, owner, pull.values):
             with suppress(AlreadyExists):  # its name is random: an earlier call for this pull made it
                 await driver.create_secret(manifest)
+    except Refused as error:
+        return await _unless_released(driver, pull, error)
+    return await unsuspend(driver, pull)
+
+
+async def unsuspend(driver: ClusterDriver, pull: Prepared) -> Made | Seen:
+    """Releases the Job by its uid."""
+    try:
         await driver.release_job(pull.namespace, pull.name, pull.uid, {})
     except Refused as error:
-        standing = await standing_of(driver, pull.cluster_identity, pull.namespace, pull.name, pull.uid)
-        if standing != Standing.RELEASED:
-            return _failed(error.reason)
+        return await _unless_released(driver, pull, error)
     return Made(pull.uid)
+
+
+async def _unless_released(driver: ClusterDriver, pull: Prepared, error: Refused) -> Made | Seen:
+    """The refusal as a failure, unless an earlier call has released the Job."""
+    standing = await standing_of(driver, pull.cluster_identity, pull.namespace, pull.name, pull.uid)
+    return Made(pull.uid) if standing == Standing.RELEASED else _failed(error.reason)
 
 
 async def read(driver: ClusterDriver, pull: Pull) -> Seen:
@@ -116,7 +160,7 @@ async def read(driver: ClusterDriver, pull: Pull) -> Seen:
     return Seen(verdict(pull.node, pods, job, pull.lasted))
 
 
-async def remove(driver: ClusterDriver, pull: Pull) -> Gone | Seen:
+async def remove(driver: ClusterDriver, pull: Prepared) -> Gone | Seen:
     """Deletes the object by its uid, and confirms that it is gone. Of a pull whose uid is not known, only an object with all its
     labels is deleted.
     """
@@ -131,8 +175,8 @@ async def remove(driver: ClusterDriver, pull: Pull) -> Gone | Seen:
     return Gone() if left is None else Seen(Verdict("", "Its object is being deleted."))
 
 
-def _is_ours(pull: Pull, seen: JobSeen) -> bool:
-    return all(seen.labels.get(key) == value for key, value in labels_of(pull.identity).items())
+def _is_ours(pull: Prepared, seen: JobSeen) -> bool:
+    return all(seen.labels.get(key) == value for key, value in pull.labels.items())
 
 
 def _failed(reason: str) -> Seen:

@@ -33,7 +33,8 @@ def _known(tenant_path: str, need: DataNeed, catalogue: Catalogue) -> DataNeed:
     found = meant(catalogue, tenant_path, need.name)
     if found is None:
         return need
-    return DataNeed(need.name, need.size_bytes or found.size_bytes, found.places)
+    size = need.size_bytes or found.size_bytes
+    return replace(need, size_bytes=size, sources=found.places, dataset_id=found.id)
 
 
 def refuse_unknown_data(request: JobRequest) -> None:

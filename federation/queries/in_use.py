@@ -18,7 +18,8 @@ SELECT EXISTS (SELECT FROM federation_preemption WHERE ended_at IS NULL),
        EXISTS (SELECT FROM federation_keptroom WHERE ended_at IS NULL)
        OR EXISTS (SELECT FROM federation_keptroom WHERE outcome = 'given_up' AND again_at > now()),
        EXISTS (SELECT FROM federation_consolidation WHERE ended_at IS NULL)
-       OR EXISTS (SELECT FROM federation_consolidation WHERE deadline_at > now())
+       OR EXISTS (SELECT FROM federation_consolidation WHERE deadline_at > now()),
+       EXISTS (SELECT FROM federation_datawait WHERE ended_at IS NULL)
 """
 
 
@@ -44,6 +45,8 @@ class InUse(NamedTuple):
     """Room that is kept for a job, or was given up so recently that nothing is kept for it yet."""
     consolidations: bool = True
     """Plans of moves that have not ended, or that still keep places for jobs that move."""
+    data_waits: bool = True
+    """Jobs that wait for data."""
 
 
 ALL = InUse()

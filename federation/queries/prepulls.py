@@ -90,7 +90,7 @@ def wanted_of(policy: PrepullPolicy, now: datetime) -> Wanted:
     nodes = nodes_of(policy)
     flavors = {flavor.name: flavor for flavor in Flavor.objects.filter(cluster_id=cluster_id)}
     avoided = avoided_on([cluster_id]).get(cluster_id, {})
-    closed = _closed(cluster_id, now)
+    closed = closed_nodes(cluster_id, now)
     proven = _proven(policy)
     there = nodes_with(cluster_id, proven)
     return Wanted(
@@ -133,7 +133,7 @@ def why_not(policy: PrepullPolicy) -> str:
     return ""
 
 
-def _closed(cluster_id: UUID, now: datetime) -> frozenset[str] | None:
+def closed_nodes(cluster_id: UUID, now: datetime) -> frozenset[str] | None:
     """The nodes under maintenance; None if the whole cluster is."""
     active = [one for one in open_windows(now) if one.cluster_id == cluster_id and one.starts_at <= now]
     if any(one.is_whole for one in active):

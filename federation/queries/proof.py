@@ -47,10 +47,12 @@ PROOFS = (
         """,
     ),
     (
-        "pending hold {0} belongs to no attempt that is live or waits for settlement",
+        "pending hold {0} belongs to no attempt that is live or waits for settlement, no wait for data and no stage-in",
         """
         SELECT h.holder_id FROM quotas_hold AS h LEFT JOIN federation_attempt AS a ON a.id = h.holder_id
-        WHERE h.state = 'pending' AND (a.id IS NULL OR a.settled_at IS NOT NULL) ORDER BY h.holder_id
+        WHERE h.state = 'pending' AND (a.id IS NULL OR a.settled_at IS NOT NULL)
+            AND NOT EXISTS (SELECT FROM federation_datawait AS w WHERE w.id = h.holder_id AND w.ended_at IS NULL)
+            AND NOT EXISTS (SELECT FROM federation_stagein AS s WHERE s.object_id = h.holder_id) ORDER BY h.holder_id
         """,
     ),
     (

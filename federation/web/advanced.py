@@ -51,6 +51,7 @@ POD_SET = {
 GPU_NEEDS = (MEMORY, ARCHITECTURES, *VERSIONS)
 """The controls of what GPUs must be, each with the name of its constraint."""
 WRITES = "write"
+STAGED = "stage"
 """The word behind a storage that makes its mount writable."""
 NAMES = (
     *POD_SET.values(),
@@ -172,6 +173,8 @@ def advanced_of(values: Mapping[str, str], errors: list[FieldError]) -> dict[str
     return {**({"data": data} if data else {}), **({"throughput": told} if told else {})}
 
 
-def _dataset(words: list[str]) -> dict[str, str]:
-    """`imagenet`, or `imagenet 20Gi` if the job reads only a part."""
-    return {"name": words[0], **({"read": " ".join(words[1:])} if words[1:] else {})}
+def _dataset(words: list[str]) -> dict[str, Any]:
+    """`imagenet`, or `imagenet 20Gi` if the job reads only a part; with ` stage` at the end, the job waits for its copy."""
+    is_staged = words[1:] != [] and words[-1] == STAGED
+    size = " ".join(words[1:-1] if is_staged else words[1:])
+    return {"name": words[0], **({"read": size} if size else {}), **({"stage": True} if is_staged else {})}

@@ -25,7 +25,7 @@ def egress_to(job: JobRequest, cluster: FleetCluster, rates: Sequence[EgressRate
         return None
     own = [rate for rate in rates if sees(job.tenant_path, rate.owner_path)]
     moves = tuple(
-        _cheapest(need, cluster, own, at) for need in job.data if not any(_is_at(s, cluster) for s in need.sources)
+        cheapest_move(need, cluster.region, own, at) for need in job.data if not any(_is_at(s, cluster) for s in need.sources)
     )
     costs = [move.cost for move in moves]
     return Egress(sum((cost for cost in costs if cost is not None), Decimal(0)) if None not in costs else None, moves)
@@ -35,11 +35,11 @@ def _is_at(source: Place, cluster: FleetCluster) -> bool:
     return source.cluster_id == cluster.id or (source.region != "" and source.region == cluster.region)
 
 
-def _cheapest(need: DataNeed, cluster: FleetCluster, rates: Sequence[EgressRate], at: datetime) -> Move:
-    """The move from the source with the lowest price; from the first source if no price is known."""
+def cheapest_move(need: DataNeed, region: str, rates: Sequence[EgressRate], at: datetime) -> Move:
+    """The move to a region from the source with the lowest price; from the first source if no price is known."""
     best = Move(need.name, need.sources[0].region if need.sources else "", need.size_bytes, None)
     for source in need.sources:
-        rate = rate_between(rates, source.region, cluster.region, at)
+        rate = rate_between(rates, source.region, region, at)
         if rate is None or need.size_bytes is None:
             continue
         cost = (rate.price_per_gib * need.size_bytes / BYTES_PER_GIB).quantize(_STEP)

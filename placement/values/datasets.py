@@ -4,6 +4,7 @@ database.
 
 from dataclasses import dataclass
 from decimal import Decimal
+from uuid import UUID
 
 from clusters.engine.datasets import Place
 
@@ -12,12 +13,15 @@ from clusters.engine.datasets import Place
 class DataNeed:
     """A dataset of which each run of a job reads `size_bytes`; None means all of it, of unknown size.
 
-    `sources` lists the places that store it; empty if they are unknown.
+    `sources` lists the places that store it; empty if they are unknown. `stage`: where it is not and can be copied to, the job
+    waits for the copy before it gets GPUs. `dataset_id` is the dataset that the name means; None if it is unknown.
     """
 
     name: str
     size_bytes: int | None = None
     sources: tuple[Place, ...] = ()
+    stage: bool = False
+    dataset_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

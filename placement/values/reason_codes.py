@@ -27,6 +27,10 @@ class ReasonCode(StrEnum):
         "waiting_for_user_limit",
         "Its user holds as much as each user may on its tenant's path.",
     )
+    WAITING_FOR_DATA = (
+        "waiting_for_data",
+        "Its data is being copied to the cluster that it was promised; it holds quota and no GPUs meanwhile.",
+    )
     WAITING_FOR_BUDGET = "waiting_for_budget", "A budget on its tenant's path does not leave enough."
     BEHIND_IN_QUEUE = "behind_in_queue", "Jobs ahead of it took the free room."
     WAITING_FOR_SHARE = "waiting_for_share", "Its room went to a tenant with less share, whose turn came first."

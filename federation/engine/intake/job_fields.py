@@ -172,6 +172,11 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("on_cluster_lost", Choice(ON_CLUSTER_LOST), is_always_stored=True),
     JobField("labels", Part(read_labels, dict), is_beside_manifest=False, is_always_stored=True),
     JobField("data", Part(read_data, data_json), steers_placement=True),
+    JobField(
+        "stage_within_seconds",
+        Whole(1, MAX_SECONDS),
+        description="How long it waits at most for the copies of its data (`data[].stage`); then it is placed without; null: an hour.",
+    ),
     JobField("throughput", Part(read_throughput, throughput_json), steers_placement=True),
     JobField("retries", Part(read_retries, retries_json)),
     JobField("failure_rules", Part(read_rules, rules_json)),

@@ -145,7 +145,8 @@ def _normal_names(images: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _data_need(stored: Mapping[str, Any]) -> DataNeed:
-    return DataNeed(stored["name"], None if stored["read"] is None else whole_bytes(stored["read"]))
+    size = None if stored["read"] is None else whole_bytes(stored["read"])
+    return DataNeed(stored["name"], size, stage=stored.get("stage", False))
 
 
 def _speeds_of(stored: Mapping[str, Any]) -> tuple[ModelSpeed, ...]:

@@ -170,6 +170,7 @@ class JobSpec:
     on_cluster_lost: str = "hold"
     labels: tuple[tuple[str, str], ...] = ()
     data: tuple[DataNeed, ...] = ()
+    stage_within_seconds: int | None = None
     throughput: tuple[ModelSpeed, ...] = ()
     retries: Retries = NO_WISHES
     failure_rules: tuple[Rule, ...] = ()

@@ -15,7 +15,7 @@ from placement.values.quantities import memory_text
 from .reading import Fields, child
 from .spec import MAX_DATASETS, MAX_SPEED, MAX_SPEEDS, SPEED_MILLI, Rules
 
-DATA_FIELDS = frozenset(["name", "read"])
+DATA_FIELDS = frozenset(["name", "read", "stage"])
 
 
 def read_data(fields: Fields, _rules: Rules) -> tuple[DataNeed, ...]:
@@ -26,14 +26,16 @@ def read_data(fields: Fields, _rules: Rules) -> tuple[DataNeed, ...]:
         name = given.checked("name", is_name, DATASET_NAME, most_bytes=120)
         if name and any(need.name == name for need in found):
             given.fault("name", "duplicate", "this dataset is named already")
-        found.append(DataNeed(name, _read_size(given)))
+        found.append(DataNeed(name, _read_size(given), stage=given.flag("stage", default=False)))
     return tuple(found)
 
 
 def data_json(data: tuple[DataNeed, ...]) -> list[dict[str, Any]]:
     """The normal form of the datasets."""
     return [
-        {"name": need.name, "read": None if need.size_bytes is None else memory_text(need.size_bytes)} for need in data
+        {"name": need.name, "read": None if need.size_bytes is None else memory_text(need.size_bytes)}
+        | ({"stage": True} if need.stage else {})
+        for need in data
     ]
 
 
