@@ -77,8 +77,7 @@ class DatasetReplica(models.Model):
                 name="replica_size_is_within_bounds",
             ),
             models.CheckConstraint(
-                condition=Q(egress_cost=None, egress_currency="")
-                | Q(~Q(egress_currency=""), egress_cost__gte=0),
+                condition=Q(egress_cost=None, egress_currency="") | Q(~Q(egress_currency=""), egress_cost__gte=0),
                 name="replica_egress_has_a_currency",
             ),
         ]

@@ -17,9 +17,7 @@ from .visible import cluster_by_id, visible_clusters
 RELATED = ("dataset__tenant", "cluster__owner", "source__tenant", "target__tenant")
 
 
-def plans_of_dataset(
-    actor: Actor, dataset_id: UUID, permission: Permission = Permission.VIEW
-) -> QuerySet[StagingPlan]:
+def plans_of_dataset(actor: Actor, dataset_id: UUID, permission: Permission = Permission.VIEW) -> QuerySet[StagingPlan]:
     """The plans of a dataset for clusters that the actor may see. NotFound for a dataset that the actor may not see,
     NotAllowedHere without the permission at its tenant.
     """
@@ -28,9 +26,7 @@ def plans_of_dataset(
     return found.select_related(*RELATED, "replica")
 
 
-def plan_by_id(
-    actor: Actor, dataset_id: UUID, plan_id: UUID, permission: Permission = Permission.VIEW
-) -> StagingPlan:
+def plan_by_id(actor: Actor, dataset_id: UUID, plan_id: UUID, permission: Permission = Permission.VIEW) -> StagingPlan:
     """The plan; NotFound if the dataset has none of this id that the actor may see."""
     found = plans_of_dataset(actor, dataset_id, permission).filter(id=plan_id).first()
     if found is None:

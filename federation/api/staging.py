@@ -52,7 +52,8 @@ class ReplicaShown(serializers.Serializer[Any]):
     sha256 = serializers.CharField()
     staged_at = Instant()
     egress_cost = serializers.CharField(
-        allow_null=True, help_text="Of the copy, by the egress prices then; null if unknown. It is shown and not charged."
+        allow_null=True,
+        help_text="Of the copy, by the egress prices then; null if unknown. It is shown and not charged.",
     )
     egress_currency = serializers.CharField()
 

@@ -98,8 +98,7 @@ def too_late(waits_for: str) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A stage-in with all that its next step depends on. `why_not` is why nothing may be copied now.
-    """
+    """A stage-in with all that its next step depends on. `why_not` is why nothing may be copied now."""
 
     is_wanted: bool
     is_live: bool

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 from msgspec import json
@@ -57,9 +58,11 @@ def without_promised(
     holder_of: Callable[[UUID, QueuedJob, Placement], HoldRequest],
 ) -> Sequence[Placement]:
     """The placements that become attempts. Of the others, whose data has to be copied first, the jobs wait from now on. No query if
-    no job wants that.
+    no job wants that, or without a copy image.
     """
-    if not any(need.stage for placed in placements for need in requests[placed.job_id].data):
+    if not settings.STAGE_IMAGE or not any(
+        need.stage for placed in placements for need in requests[placed.job_id].data
+    ):
         return placements
     needed = needed_plans(requests, [(placed.job_id, placed.cluster_id) for placed in placements])
     if not needed:

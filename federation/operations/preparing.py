@@ -22,7 +22,7 @@ from federation.models.preparations import Phase, Preparation
 from federation.queries.prepulls import ANSWERING
 from foundation.clock import database_now
 
-from .pull_calls import Gone, Made, Seen
+from .pull_calls import Made, Seen
 
 logger = logging.getLogger(__name__)
 VISIT_SECONDS = 15.0

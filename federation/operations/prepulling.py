@@ -53,7 +53,7 @@ def keep_images() -> int:
         return 0
     _plan_all()
     crash_point("prepulls planned")
-    visited = visit_all(Prepull.objects, _Visit, lambda row, result: record(row, result))
+    visited = visit_all(Prepull.objects, _Visit, record)
     _bury()
     return visited
 

@@ -64,7 +64,7 @@ def stage_data() -> int:
     _stop_forbidden()
     _plan_all()
     crash_point("stage-ins planned")
-    visited = visit_all(StageIn.objects, _Visit, lambda row, result: record(row, result))
+    visited = visit_all(StageIn.objects, _Visit, record)
     if end_waits():
         announce("cycle")
     return visited

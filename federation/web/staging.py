@@ -69,7 +69,10 @@ def declare(request: HttpRequest, actor: Actor, dataset_id: UUID) -> HttpRespons
     values = typed(request)
     said = {name: values.get(name, "").strip() for name in CONTROLS.values()}
     wanted = WantedPlan(
-        said["cluster"], Spot(said["source"], said["source_path"]), Spot(said["target"], said["target_path"]), said["sha256"]
+        said["cluster"],
+        Spot(said["source"], said["source_path"]),
+        Spot(said["target"], said["target_path"]),
+        said["sha256"],
     )
     try:
         made = make_staging_plan(actor, dataset_id, wanted)

@@ -25,7 +25,9 @@ def egress_to(job: JobRequest, cluster: FleetCluster, rates: Sequence[EgressRate
         return None
     own = [rate for rate in rates if sees(job.tenant_path, rate.owner_path)]
     moves = tuple(
-        cheapest_move(need, cluster.region, own, at) for need in job.data if not any(_is_at(s, cluster) for s in need.sources)
+        cheapest_move(need, cluster.region, own, at)
+        for need in job.data
+        if not any(_is_at(s, cluster) for s in need.sources)
     )
     costs = [move.cost for move in moves]
     return Egress(sum((cost for cost in costs if cost is not None), Decimal(0)) if None not in costs else None, moves)

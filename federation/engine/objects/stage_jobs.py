@@ -73,9 +73,7 @@ def labels_of(identity: Identity) -> dict[str, str]:
     return {**identity.labels, LABEL_PREPARATION: STAGE_IN}
 
 
-def render_stage_in(
-    image: str, sha256: str, identity: Identity, mounts: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def render_stage_in(image: str, sha256: str, identity: Identity, mounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The suspended Job that copies what is mounted at `SOURCE` to what is mounted at `TARGET`."""
     manifest = render_job(stage_spec(image, sha256), 0, identity, Devices())
     template = manifest["spec"]["template"]
