@@ -1,7 +1,16 @@
 """Wiring of this room."""
 
+from typing import Any
+
 from django.apps import AppConfig
 from django.db.models.signals import pre_delete
+
+
+def _free_its_quota(sender: object, **given: Any) -> None:
+    """Operations are imported only when a copy's row goes: most processes start without them."""
+    from .operations.staging import free_its_quota  # noqa: PLC0415 - see above
+
+    free_its_quota(sender, **given)
 
 
 class FederationConfig(AppConfig):
@@ -14,11 +23,10 @@ class FederationConfig(AppConfig):
         from billing.queries.progress import run_sources  # noqa: PLC0415 - see above
 
         from .models import StageIn  # noqa: PLC0415 - see above
-        from .operations.staging import free_its_quota  # noqa: PLC0415 - see above
         from .queries.metering import unsettled_runs  # noqa: PLC0415 - see above
         from .queries.reservations import reserved_times  # noqa: PLC0415 - see above
 
-        pre_delete.connect(free_its_quota, sender=StageIn, dispatch_uid="federation.free_its_quota")
+        pre_delete.connect(_free_its_quota, sender=StageIn, dispatch_uid="federation.free_its_quota")
         if unsettled_runs not in run_sources:
             run_sources.append(unsettled_runs)
         if reserved_times not in reservation_sources:

@@ -61,8 +61,8 @@ def progress_in(log: str) -> Progress:
         size, sha256 = staged[-1]
         return Progress(int(size), int(size), sha256, said)
     if copied := _COPIED.findall(log):
-        done, total = copied[-1]
-        return Progress(int(done), int(total), "", said)
+        done, total = (int(number) for number in copied[-1])
+        return Progress(min(done, total), total, "", said)  # older files at the target count too
     return Progress(last_line=said)
 
 

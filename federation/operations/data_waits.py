@@ -119,7 +119,11 @@ def _begin(waits: Sequence[DataWait], clusters: Mapping[UUID, str]) -> None:
     for wait in waits:
         told = f"It waits for the copy of its data to {clusters[wait.job_id]}. Its quota is held, and no GPUs."
         Job.objects.filter(id=wait.job_id, state=JobState.QUEUED).update(
-            reason_code=ReasonCode.WAITING_FOR_DATA, reason_message=told, reason_at=Now(), retry_at=wait.until_at
+            reason_code=ReasonCode.WAITING_FOR_DATA,
+            reason_message=told,
+            reason_at=Now(),
+            retry_at=wait.until_at,
+            explanation={},
         )
     JobEvent.objects.bulk_create(
         JobEvent(job_id=wait.job_id, kind="waiting_for_data", message=f"It waits for data on {clusters[wait.job_id]}.")

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import connection
 
 import billing.queries
+from clusters.engine.datasets import Place
 from clusters.engine.quantities import bytes_text
 from clusters.engine.staging import why_not as forbidden
 from clusters.models import Cluster, DatasetReplica, StagingPlan
@@ -27,7 +28,7 @@ from federation.queries.prepulls import ANSWERING, closed_nodes
 from foundation.clock import database_now
 from placement.fleet.egress import cheapest_move
 from placement.fleet.fleet import sees
-from placement.values.datasets import DataNeed, Place
+from placement.values.datasets import DataNeed
 from placement.values.model import JobRequest
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, permissions_at

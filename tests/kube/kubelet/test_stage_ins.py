@@ -4,7 +4,6 @@ between which the data really moves.
 
 import asyncio
 import hashlib
-import os
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
@@ -82,7 +81,7 @@ def fill(folder):
     (folder / "in/set/link").symlink_to("/etc/hostname")
     for place in (folder, *folder.rglob("*")):
         if not place.is_symlink():
-            os.chmod(place, 0o777)
+            place.chmod(0o777)
 
 
 def digest_of(folder):
@@ -111,7 +110,7 @@ async def prepared(plane, driver, copy):
     await asyncio.to_thread(make)
     await until(are_there)
     await asyncio.to_thread(fill, archive)
-    os.chmod(fast, 0o777)
+    fast.chmod(0o777)
     return archive, fast
 
 
