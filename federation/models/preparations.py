@@ -1,6 +1,7 @@
 """A Job of ours that prepares a cluster and belongs to no attempt: the columns that every kind of it has."""
 
 from django.db import models
+from django.db.models import Q
 
 
 class Phase(models.TextChoices):
@@ -34,3 +35,33 @@ class Preparation(models.Model):
 
     class Meta:
         abstract = True
+
+
+def constraints_of(noun: str, slots: int) -> list[models.BaseConstraint]:
+    """What is true of every preparation of a kind, of which each cluster has this number of slots."""
+    return [
+        models.UniqueConstraint(
+            fields=["cluster", "slot"], condition=Q(slot__isnull=False), name=f"a_slot_has_one_{noun}"
+        ),
+        models.CheckConstraint(condition=Q(slot=None) | Q(slot__gte=0, slot__lt=slots), name=f"{noun}_slot_exists"),
+        models.CheckConstraint(
+            condition=Q(phase="idle", slot=None, object_id=None, uid="")
+            | Q(
+                phase__in=["planned", "created", "released", "ending"],
+                slot__isnull=False,
+                object_id__isnull=False,
+                begun_at__isnull=False,
+            ),
+            name=f"live_{noun}_has_a_slot_and_an_object",
+        ),
+        models.CheckConstraint(
+            condition=~Q(phase__in=["created", "released"]) | ~Q(uid=""), name=f"created_{noun}_has_a_uid"
+        ),
+        models.CheckConstraint(
+            condition=~Q(phase="released") | Q(released_at__isnull=False), name=f"released_{noun}_has_its_time"
+        ),
+        models.CheckConstraint(
+            condition=Q(outcome="", ended_at=None) | Q(~Q(outcome=""), ended_at__isnull=False),
+            name=f"ended_{noun}_has_its_time",
+        ),
+    ]

@@ -10,7 +10,7 @@ from foundation.ids import new_id
 from tenancy.models import NAME_PATTERN, Tenant
 
 from .preparations import Phase as PhaseOfPreparation
-from .preparations import Preparation
+from .preparations import Preparation, constraints_of
 
 MOST_IMAGES = 20
 LONGEST_IMAGE = 512
@@ -80,34 +80,9 @@ class Prepull(Preparation):
 
     class Meta:
         constraints = [
+            *constraints_of("prepull", MOST_AT_ONCE),
             models.UniqueConstraint(fields=["policy", "image", "node"], name="image_is_pulled_once_to_a_node"),
-            models.UniqueConstraint(
-                fields=["cluster", "slot"], condition=Q(slot__isnull=False), name="a_slot_has_one_prepull"
-            ),
-            models.CheckConstraint(
-                condition=Q(slot=None) | Q(slot__gte=0, slot__lt=MOST_AT_ONCE), name="prepull_slot_exists"
-            ),
-            models.CheckConstraint(
-                condition=Q(phase="idle", slot=None, object_id=None, uid="")
-                | Q(
-                    phase__in=["planned", "created", "released", "ending"],
-                    slot__isnull=False,
-                    object_id__isnull=False,
-                    begun_at__isnull=False,
-                ),
-                name="live_prepull_has_a_slot_and_an_object",
-            ),
-            models.CheckConstraint(
-                condition=~Q(phase__in=["created", "released"]) | ~Q(uid=""), name="created_prepull_has_a_uid"
-            ),
-            models.CheckConstraint(
-                condition=~Q(phase="released") | Q(released_at__isnull=False), name="released_prepull_has_its_time"
-            ),
             models.CheckConstraint(condition=Q(outcome__in=["", "pulled", "failed"]), name="prepull_outcome_is_known"),
-            models.CheckConstraint(
-                condition=Q(outcome="", ended_at=None) | Q(~Q(outcome=""), ended_at__isnull=False),
-                name="ended_prepull_has_its_time",
-            ),
             models.CheckConstraint(
                 condition=~Q(outcome="pulled") | Q(failures=0, pulled_at__isnull=False),
                 name="pulled_prepull_has_its_time",

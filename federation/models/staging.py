@@ -10,7 +10,7 @@ from foundation.ids import new_id
 
 from .jobs import Job
 from .preparations import Phase as PhaseOfPreparation
-from .preparations import Preparation
+from .preparations import Preparation, constraints_of
 
 MOST_STAGE_INS = 4
 """The most copies of one cluster that are under way at the same time."""
@@ -35,34 +35,9 @@ class StageIn(Preparation):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "slot"], condition=Q(slot__isnull=False), name="a_slot_has_one_stage_in"
-            ),
-            models.CheckConstraint(
-                condition=Q(slot=None) | Q(slot__gte=0, slot__lt=MOST_STAGE_INS), name="stage_in_slot_exists"
-            ),
-            models.CheckConstraint(
-                condition=Q(phase="idle", slot=None, object_id=None, uid="")
-                | Q(
-                    phase__in=["planned", "created", "released", "ending"],
-                    slot__isnull=False,
-                    object_id__isnull=False,
-                    begun_at__isnull=False,
-                ),
-                name="live_stage_in_has_a_slot_and_an_object",
-            ),
-            models.CheckConstraint(
-                condition=~Q(phase__in=["created", "released"]) | ~Q(uid=""), name="created_stage_in_has_a_uid"
-            ),
-            models.CheckConstraint(
-                condition=~Q(phase="released") | Q(released_at__isnull=False), name="released_stage_in_has_its_time"
-            ),
+            *constraints_of("stage_in", MOST_STAGE_INS),
             models.CheckConstraint(
                 condition=Q(outcome__in=["", "staged", "failed", "cancelled"]), name="stage_in_outcome_is_known"
-            ),
-            models.CheckConstraint(
-                condition=Q(outcome="", ended_at=None) | Q(~Q(outcome=""), ended_at__isnull=False),
-                name="ended_stage_in_has_its_time",
             ),
             models.CheckConstraint(
                 condition=~Q(outcome="staged") | Q(failures=0, is_wanted=False), name="staged_stage_in_is_done"

@@ -7,6 +7,7 @@ import pytest
 
 from billing.operations.egress import NewEgressPrice, create_egress_price
 from clusters.models import DatasetReplica
+from clusters.operations.datasets import Location, create_dataset
 from federation import operations
 from federation.models import Attempt, DataWait, Job, JobEvent, StageIn
 from federation.queries.proof import disagreements
@@ -17,7 +18,7 @@ from foundation.problems import Conflict
 from placement.cycle.cycle import decide
 from tenancy.models import AuditEntry, Tenant
 from tenancy.queries import SYSTEM
-from tests.builders import make_limit
+from tests.builders import make_limit, submit
 from tests.live import gpu_job
 from tests.staged import (
     SIZE,
@@ -62,7 +63,6 @@ def test_a_job_waits_with_its_quota_and_without_gpus_and_starts_when_the_copy_is
     operations.run_scheduling_cycle()
     assert not Attempt.objects.exists(), "no cycle places it meanwhile"
     assert disagreements() == ()
-    Attempt.objects.all()
     copying.ends_well()
     StageIn.objects.update(
         phase="ending", outcome="cancelled", ended_at=now()
@@ -84,8 +84,6 @@ def test_others_use_the_gpus_while_a_job_waits_for_data(plan, submitter, copying
     whole = staged_job(submitter, count=2)
     cycle()
     assert again(whole).reason_code == "waiting_for_data"
-    from tests.builders import submit  # noqa: PLC0415
-
     other = submit(submitter, gpu_job("other", count=2))
     cycle()
     assert Attempt.objects.get().job_id == other.id
@@ -127,8 +125,6 @@ def test_jobs_share_one_copy(plan, submitter, copying, cluster):
 
 
 def test_without_a_plan_a_job_is_placed_as_before(submitter, cluster):
-    from clusters.operations.datasets import Location, create_dataset  # noqa: PLC0415
-
     create_dataset(SYSTEM, TENANT, "imagenet", size_bytes=SIZE, locations=[Location("eu-1")])
     staged_job(submitter)
     cycle()

@@ -123,7 +123,7 @@ def test_a_job_says_that_it_stages_and_is_let_go_by_its_owner(by, plan, submitte
     assert job["spec"]["stage_within_seconds"] == 90
     cycle()
     status, shown = by("submitter", "get", f"/jobs/{job['id']}")
-    assert shown["reason"]["code"] == "waiting_for_data" if "reason" in shown else True
+    assert shown["reason"]["code"] == "waiting_for_data"
     assert Job.objects.get().reason_code == "waiting_for_data"
     path = f"/jobs/{job['id']}/run-without-data"
     assert by("viewer", "post", path)[0] == 403
