@@ -58,12 +58,12 @@ def make_staging_plan(actor: Actor, dataset_id: UUID, wanted: WantedPlan) -> Sta
         with transaction.atomic():
             plan.save(force_insert=True)
             _record(actor, "staging_plan.create", plan, standing_of_plan(plan))
+            announce("cycle")
     except IntegrityError as error:
         if UNIQUE in str(error):
             told = f"{dataset.name} already has a staging plan on {cluster.name}."
             raise Conflict(told, code="staging_plan_exists") from None
         raise
-    announce("cycle")
     return plan_by_id(actor, dataset_id, plan.id)
 
 
@@ -74,8 +74,7 @@ def remove_staging_plan(actor: Actor, dataset_id: UUID, plan_id: UUID) -> None:
         before = standing_of_plan(plan)
         StagingPlan.objects.filter(id=plan_id).delete()
         _record(actor, "staging_plan.remove", plan, before)
-    announce("stage")
-    announce("cycle")
+        announce("stage", "cycle")
 
 
 def forget_replica(plan_id: UUID) -> None:

@@ -150,6 +150,8 @@ def end_waits() -> int:
                 ended += 1
             else:
                 _tell_progress(wait, rows)
+        if ended:
+            announce("cycle")
     return ended
 
 

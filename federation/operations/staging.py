@@ -40,7 +40,6 @@ from federation.queries.staging import (
 from foundation.clock import database_now
 from foundation.crash import crash_point
 from foundation.ids import new_id
-from foundation.outbox import announce
 from foundation.transactions import retried
 from quotas.operations import HoldRequest
 
@@ -65,8 +64,7 @@ def stage_data() -> int:
     _plan_all()
     crash_point("stage-ins planned")
     visited = visit_all(StageIn.objects, _Visit, record)
-    if end_waits():
-        announce("cycle")
+    end_waits()
     return visited
 
 

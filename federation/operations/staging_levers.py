@@ -83,7 +83,7 @@ def run_without_data(actor: Actor, job_id: UUID) -> Job:
                 return job
             raise Conflict("The job does not wait for data.", code="state_conflict")
         record_audit(actor, "job.run_without_data", object_kind="job", object_id=str(job.id), tenant_id=job.tenant_id)
-    announce("cycle")
+        announce("cycle")
     return job
 
 
