@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from clusters.drivers import ClusterDriver, PodSeen, Refused, TooMuch
+from clusters.drivers import ClusterDriver, DriverError, PodSeen
 from federation.engine import names
 from federation.engine.objects.rendering import Identity
 from federation.engine.objects.stage_jobs import labels_of, render_stage_in
@@ -73,6 +73,6 @@ async def _progress(driver: ClusterDriver, copy: Copy, pods: Sequence[PodSeen]) 
         return UNREAD
     try:
         log = await driver.read_log(copy.namespace, pod.name, tail_lines=LOG_LINES, limit_bytes=LOG_BYTES)
-    except (Refused, TooMuch):
+    except DriverError:  # the API server asks the node for it, which may not answer
         return UNREAD
     return progress_in(log)

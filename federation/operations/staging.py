@@ -232,7 +232,8 @@ def _end(row: StageIn, verdict: Verdict, progress: Progress = stage_calls.UNREAD
             return
         cost, currency = egress_of(row.plan)
         size = progress.total if progress.sha256 else None
-        record_replica(row.plan, size_bytes=size, sha256=progress.sha256, egress_cost=cost, egress_currency=currency)
+        sha256 = progress.sha256 or row.plan.sha256  # its program has compared it
+        record_replica(row.plan, size_bytes=size, sha256=sha256, egress_cost=cost, egress_currency=currency)
 
 
 def _as_it_was(row: StageIn) -> Any:

@@ -15,7 +15,7 @@ from devtools.localfleet.admin import client
 from federation.engine.names import namespace_of
 from federation.engine.objects.isolation import namespace_policies
 from federation.engine.objects.mounts import lay_mounts
-from federation.engine.objects.rendering import Devices, Identity, namespace_labels, render_job
+from federation.engine.objects.rendering import Devices, Identity, namespace_labels, render_job, template_patch
 from federation.engine.objects.stage_jobs import SOURCE, TARGET, render_stage_in, stage_hash, stage_spec
 from federation.engine.staging import Outcome
 from federation.operations import pull_calls, stage_calls
@@ -23,7 +23,7 @@ from federation.operations.pull_calls import Gone, Made
 from federation.operations.stage_calls import Copy
 from foundation.ids import new_id
 from tests.contract.worlds import INSTALL, until
-from tests.kube.kubelet.test_prepulls import at, shown
+from tests.kube.kubelet.test_prepulls import NODE, at, shown
 
 pytestmark = pytest.mark.kube
 IMAGE = "python:3"
@@ -49,9 +49,23 @@ def mount(claim, path, sub_path, *, read_only):
 MOUNTS = (mount("archive", SOURCE, "in/set", read_only=True), mount("fast", TARGET, "out/set", read_only=False))
 
 
+def pinned(manifest):
+    """To a node that runs pods: another one only pretends to."""
+    template = manifest["spec"]["template"]
+    template["spec"] |= template_patch({}, [NODE], must_keep=True)["spec"]
+    return manifest
+
+
+class PinnedCopy(Copy):
+    __slots__ = ()
+
+    def render(self):
+        return pinned(Copy.render(self))
+
+
 async def copy_of(driver, sha256="", mounts=MOUNTS):
     identity = Identity(INSTALL, uuid4(), "acme", new_id(), new_id(), 1, stage_hash(IMAGE, sha256))
-    return Copy(
+    return PinnedCopy(
         image=IMAGE,
         sha256=sha256,
         mounts=mounts,
@@ -161,7 +175,7 @@ def test_the_data_arrives_whole_a_job_sees_it_and_nothing_is_left(plane):
         pod = {**spec["pod_sets"][0], "name": "reader", "command": ["sh", "-c", "cat /data/a.txt"], "args": []}
         spec["pod_sets"] = [pod]
         identity = replace(copy.identity, job_id=new_id(), attempt_id=new_id())
-        manifest = render_job(spec, 0, identity, Devices())
+        manifest = pinned(render_job(spec, 0, identity, Devices()))
         lay_mounts(manifest["spec"]["template"]["spec"], [mount("fast", "/data", "out/set", read_only=True)])
         uid = await driver.create_job(manifest)
         name = manifest["metadata"]["name"]
