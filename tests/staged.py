@@ -10,6 +10,7 @@ from clusters.operations.staging import Spot, WantedPlan, make_staging_plan
 from clusters.operations.storages import WantedStorage, create_storage
 from federation import operations
 from federation.engine.names import LABEL_PREPARATION
+from federation.engine.objects import stage_jobs
 from federation.models import Job, StageIn
 from federation.operations import stage_calls
 from foundation.clock import now
@@ -93,7 +94,7 @@ def plan(storages, cluster):
 def copying(monkeypatch):
     """What simulated copies do, by annotation; they end at once unless it says otherwise."""
     notes = {"sim.switchyard.dev/run-seconds": "0"}
-    render, sent = stage_calls.render_stage_in, []
+    render, sent = stage_jobs.render_stage_in, []
 
     def rendered(*arguments):
         manifest = render(*arguments)
@@ -106,15 +107,14 @@ def copying(monkeypatch):
 
     monkeypatch.setattr(stage_calls, "render_stage_in", rendered)
     monkeypatch.setattr(SimulatedDriver, "read_log", log)
-    notes["sent"] = sent
-    return _Notes(notes)
+    return _Notes(notes, sent)
 
 
 class _Notes:
     """The annotations of copies, and what was sent."""
 
-    def __init__(self, notes):
-        self.sent = notes.pop("sent")
+    def __init__(self, notes, sent):
+        self.sent = sent
         self._notes = notes
 
     def runs_for_ever(self, log=""):

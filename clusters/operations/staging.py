@@ -86,7 +86,7 @@ def record_replica(
     plan: StagingPlan, *, size_bytes: int | None, sha256: str, egress_cost: Decimal | None, egress_currency: str
 ) -> bool:
     """Whether the replica of the plan is new. Its egress is posted with it: once, to the dataset's tenant."""
-    row = {"dataset_id": plan.dataset_id, "cluster_id": plan.cluster_id, "storage_id": plan.target_id}
+    row: dict[str, Any] = {"dataset_id": plan.dataset_id, "cluster_id": plan.cluster_id, "storage_id": plan.target_id}
     row |= {"path": plan.target_path, "size_bytes": size_bytes, "sha256": sha256}
     row |= {"egress_cost": egress_cost, "egress_currency": egress_currency}
     _, is_new = DatasetReplica.objects.get_or_create(plan_id=plan.id, defaults=row)

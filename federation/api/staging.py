@@ -33,7 +33,7 @@ class StagingPlanCreate(StrictShape):
     """From where on a cluster a dataset is copied, and to where."""
 
     cluster = Text(max_length=63, help_text="Name of a cluster that serves the dataset's tenant.")
-    source = SpotShape()
+    source = SpotShape()  # type: ignore[assignment]  # the stubs know DRF's own `source`
     target = SpotShape(help_text="Its storage must be `read_write`.")
     sha256 = Text(
         required=False,
@@ -65,7 +65,7 @@ class StagingPlanShown(serializers.Serializer[Any]):
     dataset = serializers.CharField()
     tenant = serializers.CharField()
     cluster = serializers.CharField()
-    source = SpotShape()
+    source = SpotShape()  # type: ignore[assignment]  # the stubs know DRF's own `source`
     target = SpotShape()
     sha256 = serializers.CharField()
     state = serializers.ChoiceField(choices=STATES)

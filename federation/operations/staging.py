@@ -193,11 +193,11 @@ def record(row: StageIn, result: object) -> None:
             else:
                 record_step(row, Seen(verdict))
         case _:
-            verdict = record_step(row, result)
-            if verdict is None and isinstance(result, Failed) and _is_too_late(row):
-                verdict = too_late(result.reason)
-            if verdict is not None:
-                _end(row, verdict)
+            over = record_step(row, result)
+            if over is None and isinstance(result, Failed) and _is_too_late(row):
+                over = too_late(result.reason)
+            if over is not None:
+                _end(row, over)
 
 
 def _is_too_late(row: StageIn) -> bool:

@@ -16,12 +16,14 @@ from foundation.clock import now
 from tenancy.queries import SYSTEM
 from tests.builders import make_limit
 from tests.staged import (
+    SUM,
     again,
     copies,
     copying,
     cycle,
     held,
     later,
+    make_plan,
     plan,
     rounds,
     staged_job,
@@ -212,3 +214,17 @@ def test_a_late_reply_of_a_stopped_copy_makes_no_replica(plan, submitter, copyin
     rounds(3)
     assert not DatasetReplica.objects.exists()
     assert StageIn.objects.get().outcome == "cancelled"
+
+
+def test_a_log_that_cannot_be_read_delays_nothing(submitter, copying, cluster, monkeypatch):
+    make_plan(cluster, sha256=SUM)
+
+    async def unread(self, *_, **__):
+        raise Ambiguous("the node does not answer")
+
+    monkeypatch.setattr(SimulatedDriver, "read_log", unread)
+    staged_job(submitter)
+    cycle()
+    rounds(5)
+    replica = DatasetReplica.objects.get()
+    assert (replica.size_bytes, replica.sha256) == (None, SUM), "its program has compared the digest"
