@@ -200,7 +200,7 @@ def test_names_of_fields_are_those_of_the_reference():
         (local_state.SCRATCH_FIELDS, "size path"),
         (mounts.MOUNT_FIELDS, "storage path sub_path read_only"),
         (secrets_of_jobs.SECRET_FIELDS, "secret env file"),
-        (work.DATA_FIELDS, "name read"),
+        (work.DATA_FIELDS, "name read stage"),
         (pods.GPU_FIELDS, "count models mig fraction vendor"),
         (places.TIER_FIELDS, "after_seconds clusters regions"),
         (places.TOPOLOGY_FIELDS, "level mode"),
