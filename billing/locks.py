@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from tenancy.models import Tenant
 
-from .models import BudgetHold, BudgetPeriod, ConversionDay, LedgerPeriod, Meter, PostingConflict
+from .models import BudgetHold, BudgetPeriod, CommitmentDueDay, ConversionDay, LedgerPeriod, Meter, PostingConflict
 
 PRICE_BOOK_LOCK = 0x53575950  # "SWYP"
 DAY_LOCK = 0x53574459  # "SWDY": the first of two numbers, which no kind of foundation.advisory has
@@ -123,3 +123,10 @@ def number_invoices(organisation_id: UUID) -> None:
 def claim_conversion_day(id_: int) -> ConversionDay | None:
     """The day that waits for conversion, locked until commit; None if it is done, or another session has it. Never waits."""
     return ConversionDay.objects.select_for_update(skip_locked=True, no_key=True).filter(id=id_).first()
+
+
+def claim_commitment_day(id_: int) -> CommitmentDueDay | None:
+    """The day whose commitments are to be split, locked until commit; None if it is done, or another session marks or has it.
+    Never waits.
+    """
+    return CommitmentDueDay.objects.select_for_update(skip_locked=True).filter(id=id_).first()

@@ -4,6 +4,12 @@ from django.urls import URLPattern, URLResolver, path
 
 from .api.anomalies import AnomaliesView, AnomalyDecisionView, AnomalyView
 from .api.budgets import ApprovalView, BudgetsView, BudgetView, OverridesView
+from .api.commitments import (
+    CommitmentsApplyView,
+    CommitmentsPlanView,
+    CommitmentsReportView,
+    CommitmentsView,
+)
 from .api.conflicts import ConflictResolutionView, ConflictsView, ConflictView
 from .api.corrections import CorrectionsView
 from .api.credits import CreditPoliciesView, LostWorkView
@@ -39,6 +45,7 @@ from .api.views import PricesView, UsageView
 from .web import (
     anomalies,
     budgets,
+    commitments,
     conflicts,
     currencies,
     disputes,
@@ -67,6 +74,10 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
         ApprovalView.as_view(),
         name="api-budget-override-approve",
     ),
+    path("commitments", CommitmentsView.as_view(), name="api-commitments"),
+    path("commitments/apply", CommitmentsApplyView.as_view(), name="api-commitments-apply"),
+    path("commitments/plan", CommitmentsPlanView.as_view(), name="api-commitments-plan"),
+    path("commitments/report", CommitmentsReportView.as_view(), name="api-commitments-report"),
     path("prices", PricesView.as_view(), name="api-prices"),
     path("prices/<uuid:price_id>/corrections", CorrectionsView.as_view(), name="api-price-corrections"),
     path("credit-policies", CreditPoliciesView.as_view(), name="api-credit-policies"),
@@ -129,6 +140,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets/<uuid:budget_id>/", budgets.budget, name="budget"),
     path("budgets/<uuid:budget_id>/remove/", budgets.remove, name="budget-remove"),
     path("budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve/", budgets.approve, name="budget-approve"),
+    path("commitments/", commitments.commitments, name="commitments"),
     path("currencies/", currencies.currencies, name="currencies"),
     path("lost-work/", lost_work.lost_work, name="lost-work"),
     path("forecast/", forecasts.forecast, name="forecast"),

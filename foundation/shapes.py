@@ -52,6 +52,18 @@ class Text(serializers.CharField):
         return super().to_internal_value(data)
 
 
+class FileText(serializers.CharField):
+    """The text of a file as a JSON string, of at most `max_length` characters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(trim_whitespace=False, allow_blank=True, **options)
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
 class Whole(serializers.IntegerField):
     """A JSON integer: not a string of digits, not 1.0, not true."""
 

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from itertools import chain, islice
 
-from billing.engine import focus, focus_datasets, focus_exchange
+from billing.engine import focus, focus_commitments, focus_datasets, focus_exchange
 from billing.engine.focus_datasets import Dataset
+from billing.queries.focus_commitments import contracts_in
 from billing.queries.focus_ledger import accounts_in, billed_in, documents_in, periods_in
+from foundation.clock import database_now
 from tenancy.queries import Actor
 
 from .spreadsheet import inert
 
 ROWS_AT_ONCE = 500
-WRITTEN_AS_THEY_ARE = focus.DECIMALS | focus_exchange.DECIMALS | {"InvoiceDetailGrain"}
+WRITTEN_AS_THEY_ARE = focus.DECIMALS | focus_exchange.DECIMALS | focus_datasets.NUMBERS | focus_datasets.OBJECTS
 
 
 def pieces(actor: Actor, dataset: Dataset, version: focus.Version, tenant_path: str, month: date) -> Iterator[bytes]:
@@ -29,6 +31,9 @@ def pieces(actor: Actor, dataset: Dataset, version: focus.Version, tenant_path: 
         rows = (focus_datasets.period_row(period) for period in periods_in(accounts, month))
     elif dataset == "invoice-detail":
         rows = (row for one in documents_in(accounts, month) for row in focus_datasets.detail_rows(one))
+    else:
+        at = database_now()
+        rows = (focus_commitments.contract_row(one, at) for one in contracts_in(accounts, month))
     return as_csv(chain(list(islice(rows, 1)), rows), focus_datasets.columns(dataset, version, in_two=in_two))
 
 

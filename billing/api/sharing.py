@@ -34,9 +34,11 @@ SEEN = {"seen": "seen_at", "-seen": "-seen_at"}
 STATE = OpenApiParameter("state", str, enum=NegativeIdle.State.values, description="Only rows in this state.")
 FORMATS = ("json", "csv")
 BRIDGE = (
-    "charged", "credits", "infrastructure", "idle_shared", "idle_central", "overhead", "platform_shared", "platform_central", "total",
+    "charged", "commitment", "credits", "infrastructure", "idle_shared", "idle_central", "overhead", "platform_shared",
+    "platform_central", "commitment_unused", "total",
 )  # fmt: skip
 """The parts of the total, in their order."""
+COMMITMENT = "Used of commitments, less what the usage that they covered was charged."
 MOST_WEIGHTS = 1000
 MOST_WEIGHT = 10**9
 
@@ -106,6 +108,7 @@ class TenantShareShown(serializers.Serializer[Any]):
     idle = serializers.CharField()
     platform = serializers.CharField()
     credits = serializers.CharField(help_text="Not charged, because infrastructure lost the work; zero or negative.")
+    commitment = serializers.CharField(help_text=COMMITMENT)
     total = serializers.CharField()
 
 
@@ -130,6 +133,7 @@ class BridgeShown(serializers.Serializer[Any]):
 
     currency = serializers.CharField()
     charged = serializers.CharField()
+    commitment = serializers.CharField(help_text=COMMITMENT)
     credits = serializers.CharField(help_text="Not charged, because infrastructure lost the work; zero or negative.")
     infrastructure = serializers.CharField(help_text="The opposite of the credits: the organisation bears it.")
     idle_shared = serializers.CharField()
@@ -137,6 +141,7 @@ class BridgeShown(serializers.Serializer[Any]):
     overhead = serializers.CharField()
     platform_shared = serializers.CharField()
     platform_central = serializers.CharField()
+    commitment_unused = serializers.CharField(help_text="What no tenant used of commitments.")
     total = serializers.CharField()
 
 
@@ -304,7 +309,7 @@ def show_sharing(report: SharingReport) -> dict[str, Any]:
             {
                 "tenant": one.tenant,
                 "currency": one.currency,
-                **_moneys(one, "direct", "idle", "platform", "credits", "total"),
+                **_moneys(one, "direct", "idle", "platform", "credits", "commitment", "total"),
             }
             for one in report.tenants
         ],

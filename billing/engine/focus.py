@@ -14,7 +14,8 @@ from fractions import Fraction
 from typing import Final, Literal
 from uuid import UUID
 
-from . import focus_exchange
+from . import focus_commitments, focus_exchange
+from .focus_commitments import Applied
 from .focus_exchange import Exchanged
 from .months import midnight, next_month
 
@@ -46,14 +47,14 @@ OWN_COLUMNS = (
 """Columns of ours. The quantities are those of the whole charge, on the first of its rows."""
 DECIMALS = frozenset(
     {
-        "BilledCost", "ConsumedQuantity", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "ListCost",
+        "BilledCost", "CommitmentDiscountQuantity", "ConsumedQuantity", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "ListCost",
         "ListUnitPrice", "PricingQuantity", "x_CpuCoreHours", "x_GpuHours", "x_MemoryGibHours",
     }
 )  # fmt: skip
 INSTANTS = frozenset({"BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart"})
 
 
-Category = Literal["Usage", "Credit", "Adjustment", "Tax"]
+Category = Literal["Usage", "Credit", "Adjustment", "Tax", "Purchase"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Posted:
     entry_id: int | None = None
     invoice: OnInvoice | None = None
     exchanged: Exchanged | None = None
+    commitment: Applied | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ def columns(version: Version, *, in_two: bool = False) -> tuple[str, ...]:
     rows that are billed in another currency than their prices have.
     """
     more, own = (focus_exchange.COLUMNS, focus_exchange.OWN_COLUMNS) if in_two else ((), ())
+    more += focus_commitments.COLUMNS
     return (*sorted(SHARED_COLUMNS + COLUMNS_OF_VERSION[version] + more), *sorted(OWN_COLUMNS + own))
 
 
@@ -274,6 +277,8 @@ def _posted(posted: Posted, version: Version) -> dict[str, str]:
         "x_IsUnpriced": "false",
         "x_LedgerEntryId": str(posted.entry_id or ""),
     }
+    if posted.commitment:
+        found |= focus_commitments.columns_of(posted.commitment, posted.amount)
     return {name: value for name, value in found.items() if value}
 
 

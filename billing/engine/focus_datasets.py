@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from uuid import UUID
 
 from . import focus
+from .commitment_entries import COVERED_SHARE
 from .credits import INFRASTRUCTURE_CREDIT
 from .focus import Category, OnInvoice, Posted, Version, decimal_text, instant
 from .months import next_month
@@ -85,7 +86,7 @@ class DocumentLine:
         """What kind of charge it is."""
         if self.flavor == INFRASTRUCTURE_CREDIT:
             return "Credit"
-        return "Adjustment" if self.is_adjustment else "Usage"
+        return "Adjustment" if self.is_adjustment or self.flavor == COVERED_SHARE else "Usage"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def in_both(rows: Iterator[dict[str, str]], currency: str, exchanged: Exchanged)
         if number < len(found) and exchanged.rate is not None:
             part = shares.next("rows", cost, exchanged.rate)
         left -= part
-        yield row | _costs(part) | _unit_prices(row, exchanged.rate) | _before(row, currency, exchanged)
+        yield row | _costs(part, row) | _unit_prices(row, exchanged.rate) | _before(row, currency, exchanged)
 
 
 def in_one(row: Mapping[str, str]) -> dict[str, str]:
@@ -83,8 +83,10 @@ def _before(row: Mapping[str, str], currency: str, exchanged: Exchanged) -> dict
     return found
 
 
-def _costs(amount: Decimal) -> dict[str, str]:
-    return dict.fromkeys(COSTS, _text(amount))
+def _costs(amount: Decimal, row: Mapping[str, str]) -> dict[str, str]:
+    """Each kind of cost; one that is zero beside another remains so."""
+    is_whole = not Decimal(row["EffectiveCost"])
+    return {name: _text(amount if is_whole or Decimal(row[name]) else Decimal(0)) for name in COSTS}
 
 
 def _unit_prices(row: Mapping[str, str], rate: Decimal | None) -> dict[str, str]:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from .rating import DAY, MILLISECOND, READINGS_AN_HOUR, Load, PriceSpan, Tariff, Unit
 
 Sharer: TypeAlias = tuple[str, str]
 """Who may bear a share: a tenant's path at the time, and its id."""
+Key = TypeVar("Key", bound=tuple[str, ...])
 
 
 class IdleSplit(StrEnum):
@@ -139,7 +140,7 @@ def balance(worth: Worth, charged: int, guests: int = 0) -> Balance:
     return Balance(cost, charged, overhead, rest - overhead, worth.assumed // READINGS_AN_HOUR)
 
 
-def split(amount: int, weights: Mapping[Sharer, int]) -> Mapping[Sharer, int]:
+def split(amount: int, weights: Mapping[Key, int]) -> Mapping[Key, int]:
     """The amount in proportion to the weights, to the last unit: largest remainder, ties to the lesser key.
 
     Keys without a weight get nothing. ValueError for a negative number, or if no key has a weight.

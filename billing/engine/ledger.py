@@ -16,7 +16,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from .corrected import Correction, corrected_spans
-from .rating import MILLISECOND, PLACES, Load, PriceSpan, rate
+from .rating import MILLISECOND, PLACES, Load, Piece, PriceSpan, rate
 
 SCALE: int = 10**PLACES
 Sums: TypeAlias = Mapping[str, int]
@@ -177,17 +177,22 @@ def money(amount: int) -> Decimal:
 
 def corrected_cost(segment: RatedSegment, books: Books) -> tuple[Sums, Sums]:
     """What a segment costs by the corrected prices, and the quantity of it; unpriced time counts nothing."""
-    own, stand_in = (
-        corrected_spans(book.prices, book.corrections)
-        for book in (books.get((flavor, segment.capacity_type), PriceBook()) for flavor in (segment.flavor, segment.cpu_flavor))
-    )  # fmt: skip
     sums: dict[str, int] = defaultdict(int)
     quantities: dict[str, int] = defaultdict(int)
-    for piece in rate(segment.load, segment.start, segment.until, own, stand_in):
+    for piece in corrected_pieces(segment, books):
         if piece.price_id is not None:
             sums[piece.currency] += units(piece.cost)
             quantities[piece.currency] += _quantity(segment.load, piece.start, piece.until)
     return sums, quantities
+
+
+def corrected_pieces(segment: RatedSegment, books: Books) -> tuple[Piece, ...]:
+    """The pieces of a segment, each at one of the corrected prices."""
+    own, stand_in = (
+        corrected_spans(book.prices, book.corrections)
+        for book in (books.get((flavor, segment.capacity_type), PriceBook()) for flavor in (segment.flavor, segment.cpu_flavor))
+    )  # fmt: skip
+    return rate(segment.load, segment.start, segment.until, own, stand_in)
 
 
 def postings(

@@ -8,6 +8,11 @@ from .budgets import BudgetHold as BudgetHold
 from .budgets import BudgetMovement as BudgetMovement
 from .budgets import BudgetOverride as BudgetOverride
 from .budgets import BudgetPeriod as BudgetPeriod
+from .commitments import Commitment as Commitment
+from .commitments import CommitmentDay as CommitmentDay
+from .commitments import CommitmentDueDay as CommitmentDueDay
+from .commitments import CommitmentHour as CommitmentHour
+from .commitments import CommitmentVersion as CommitmentVersion
 from .credits import CreditPolicy as CreditPolicy
 from .credits import LostWork as LostWork
 from .disputes import InvoiceRemark as InvoiceRemark

@@ -110,6 +110,10 @@ class LedgerAccount(models.Model):
         INFRASTRUCTURE = "infrastructure"
         TENANT_CONVERTED = "tenant_converted"
         EXCHANGE = "exchange"
+        COMMITMENT = "commitment"
+        COMMITMENT_UNUSED = "commitment_unused"
+        COMMITMENT_COVERED = "commitment_covered"
+        PURCHASES = "purchases"
 
     id = models.BigAutoField(primary_key=True)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_accounts")
@@ -126,7 +130,10 @@ class LedgerAccount(models.Model):
                 condition=Q(kind__in=["tenant_expense", "tenant_converted"], tenant__isnull=False, cluster__isnull=True)
                 | Q(kind="cluster_pool", tenant__isnull=True, cluster__isnull=False)
                 | Q(
-                    kind__in=["rounding", "adjustments", "idle", "overhead", "platform", "infrastructure", "exchange"],
+                    kind__in=[
+                        *("rounding", "adjustments", "idle", "overhead", "platform", "infrastructure", "exchange"),
+                        *("commitment", "commitment_unused", "commitment_covered", "purchases"),
+                    ],
                     tenant__isnull=True,
                     cluster__isnull=True,
                 ),
@@ -153,6 +160,8 @@ class LedgerEntry(models.Model):
         PLATFORM = "platform"
         CREDIT = "credit"
         CONVERSION = "conversion"
+        COMMITMENT = "commitment"
+        PURCHASE = "purchase"
 
     id = models.BigAutoField(primary_key=True)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_entries")
@@ -198,6 +207,8 @@ class LedgerEntry(models.Model):
                 | (Q(kind="idle", tenant__isnull=True, cluster__isnull=False) & ~Q(reason=""))
                 | (Q(kind="platform", tenant__isnull=True, cluster__isnull=True) & ~Q(reason=""))
                 | (Q(kind="credit", tenant__isnull=False, cluster__isnull=False) & ~Q(reason=""))
+                | (Q(kind="commitment", tenant__isnull=True) & ~Q(reason=""))
+                | (Q(kind="purchase", tenant__isnull=True, cluster__isnull=True) & ~Q(reason=""))
                 | Q(kind="reversal")
                 | Q(kind="conversion")
                 | Q(kind__in=["usage", "reentry"], tenant__isnull=False, cluster__isnull=False),

@@ -20,6 +20,7 @@ from foundation.turns import Turn
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
+from .commitment_days import split_commitments
 from .conversion import convert_days
 from .failures import FirstFailure
 from .posting import post_days
@@ -35,6 +36,8 @@ def keep_ledger(turn: Turn | None = None) -> None:
     failure = FirstFailure()
     with failure.kept("days were not posted"):
         post_days(turn)
+    with failure.kept("commitments were not split"):
+        split_commitments(turn)
     with failure.kept("charges were not converted"):
         convert_days(turn)
     for period_id in (

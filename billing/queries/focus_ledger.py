@@ -15,8 +15,9 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q
 
+from billing.engine.commitment_entries import COVERED_SHARE
 from billing.engine.credits import INFRASTRUCTURE_CREDIT
-from billing.engine.focus import Charge, OnInvoice, Posted
+from billing.engine.focus import Category, Charge, OnInvoice, Posted
 from billing.engine.focus_datasets import Document, DocumentLine, Period, document_rows
 from billing.engine.focus_exchange import Exchanged
 from billing.engine.months import midnight, next_month
@@ -27,6 +28,7 @@ from tenancy.models import Tenant
 from tenancy.queries import Actor
 
 from .focus import Recorded, corrections_in
+from .focus_commitments import Commitments, payments_and_unused
 from .focus_exchange import Exchange, UsedKey, pricing_differs
 from .invoices import content_of, terms_of
 from .paths import Scope, tenants_under
@@ -86,7 +88,9 @@ def billed_in(accounts: Sequence[Account], tenant_path: str, month: date) -> Ite
             else:
                 yield from _open(account, scope, month, exchange)
             if account.period:
-                yield from _entries(account, account.period, scope, lines, exchange)
+                commitments = Commitments(account.organisation.id)
+                yield from _entries(account, account.period, scope, lines, exchange, commitments)
+                yield from payments_and_unused(account, commitments)
             for one in issued:
                 yield from document_rows(one.document)
 
@@ -205,7 +209,7 @@ def _used(period: LedgerPeriod, scope: Scope, day: date) -> dict[UsedKey, Decima
 
 
 def _entries(
-    account: Account, period: LedgerPeriod, scope: Scope, lines: _Lines, exchange: Exchange
+    account: Account, period: LedgerPeriod, scope: Scope, lines: _Lines, exchange: Exchange, commitments: Commitments
 ) -> Iterator[Posted]:
     """The entries of the period that are not the usage of its own days, then the corrections of rates of exchange."""
     with connection.cursor() as cursor:
@@ -214,7 +218,22 @@ def _entries(
     named = Cluster.everything.filter(id__in={row[5] for row in rows if row[5]}).select_related("owner")
     clusters = {cluster.id: cluster for cluster in named}
     organisation, converted = account.organisation, exchange.of_entries(period.id)
-    for id_, kind, day, path, tenant_id, cluster_id, flavor, currency, amount, reason, is_credit in rows:
+    for (
+        id_,
+        kind,
+        day,
+        path,
+        tenant_id,
+        cluster_id,
+        flavor,
+        currency,
+        amount,
+        reason,
+        is_credit,
+        key,
+        named,
+        quantity,
+    ) in rows:
         month = day.replace(day=1)
         place = INFRASTRUCTURE_CREDIT if is_credit else flavor
         exchanged = converted.get((id_, tenant_id, currency))
@@ -223,12 +242,13 @@ def _entries(
         issuer, invoice = lines.at((path, cluster_id, place, month), exchanged.currency if exchanged else currency)
         cluster = clusters.get(cluster_id)
         is_share = flavor in {IDLE_SHARE, PLATFORM_SHARE}
+        applied, words = commitments.applied(flavor, key, named, quantity) or (None, "")
         yield Posted(
             period.month, month if is_share else day, next_month(month) if is_share else day + timedelta(days=1), organisation.id,
-            organisation.path, issuer, currency, amount, _description(kind, flavor, cluster.name if cluster else "", reason),
-            "Credit" if is_credit else "Usage" if flavor else "Adjustment", month != period.month or kind in {"reversal", "reentry"}, tenant_id, path,
+            organisation.path, issuer, currency, amount, words or _description(kind, flavor, cluster.name if cluster else "", reason),
+            _category(flavor, is_credit=is_credit), month != period.month or kind in {"reversal", "reentry"}, tenant_id, path,
             cluster.name if cluster else "", cluster.region if cluster else "", cluster.provider if cluster else "",
-            cluster.owner.path.partition("/")[0] if cluster else "", flavor, id_, invoice, exchanged,
+            cluster.owner.path.partition("/")[0] if cluster else "", flavor, id_, invoice, exchanged, applied,
         )  # fmt: skip
     for one in exchange.corrections(_of(period, scope)):
         issuer, invoice = lines.at((one.tenant, one.cluster_id, one.sku, one.day.replace(day=1)), exchange.currency)
@@ -237,6 +257,12 @@ def _entries(
             f"Corrected exchange rate of {one.flavor or 'an adjustment'}", is_correction=True, tenant_id=one.tenant_id,
             tenant=one.tenant, flavor=one.flavor, invoice=invoice, exchanged=Exchanged(exchange.currency, one.amount),
         )  # fmt: skip
+
+
+def _category(flavor: str, *, is_credit: bool) -> Category:
+    if is_credit:
+        return "Credit"
+    return "Adjustment" if flavor in {"", COVERED_SHARE} else "Usage"
 
 
 def _description(kind: str, flavor: str, cluster: str, reason: str) -> str:
@@ -336,14 +362,14 @@ GROUP BY 1, 2, 3, 4, 5
 """
 ENTRIES = """
 SELECT e.id, e.kind, e.charge_day, place.path, a.tenant_id, e.cluster_id, e.flavor, l.currency, l.amount, e.reason,
-    coalesce(undone.kind, e.kind) = 'credit'
+    coalesce(undone.kind, e.kind) = 'credit', e.key, coalesce(undone.reason, e.reason), l.quantity
 FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
 JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
 JOIN tenancy_tenant AS t ON t.id = a.tenant_id
 LEFT JOIN billing_ledgerentry AS undone ON undone.id = e.reverses_id
 CROSS JOIN LATERAL (SELECT coalesce(nullif(e.tenant_path, ''), t.path) AS path) AS place
 WHERE e.period_id = %(period)s AND NOT (e.kind = 'usage' AND e.charge_day >= %(month)s)
-    AND (%(is_closed)s OR e.charge_day < %(month)s OR coalesce(undone.kind, e.kind) IN ('adjustment', 'idle', 'platform'))
+    AND (%(is_closed)s OR e.charge_day < %(month)s OR coalesce(undone.kind, e.kind) IN ('adjustment', 'idle', 'platform', 'commitment'))
     AND a.tenant_id = ANY(%(tenants)s) AND (%(path)s IN ('', place.path) OR starts_with(place.path, %(path)s || '/'))
 ORDER BY e.id, l.id
 """

@@ -120,6 +120,32 @@ MONEY_PROOFS = (
         """,
     ),
     (
+        "the commitment {1} of {0} has {4} amortised and {5} unused on {2}, but the ledger has {6} and {7} {3}",
+        """
+        WITH split AS (
+            SELECT DISTINCT ON (d.commitment_id, d.day) c.organisation_id AS payer_id, d.commitment_id, d.day, d.amortised, d.unused, v.currency
+            FROM billing_commitmentday AS d JOIN billing_commitment AS c ON c.id = d.commitment_id
+            JOIN billing_commitmentversion AS v ON v.id = d.version_id
+            WHERE (%(organisation)s::uuid IS NULL OR c.organisation_id = %(organisation)s) ORDER BY d.commitment_id, d.day, d.revision DESC
+        ), posted AS (
+            SELECT e.organisation_id AS payer_id, split_part(coalesce(r.key, e.key), '/', 2)::uuid AS commitment_id, e.charge_day AS day, l.currency,
+                -coalesce(sum(l.amount) FILTER (WHERE a.kind = 'commitment'), 0) AS amortised,
+                coalesce(sum(l.amount) FILTER (WHERE a.kind IN ('commitment_unused', 'idle')), 0) AS unused
+            FROM billing_ledgerentry AS e LEFT JOIN billing_ledgerentry AS r ON r.id = e.reverses_id
+            JOIN billing_ledgerline AS l ON l.entry_id = e.id
+            JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind IN ('commitment', 'commitment_unused', 'idle')
+            WHERE coalesce(r.kind, e.kind) = 'commitment' AND (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s)
+            GROUP BY 1, 2, 3, 4
+        )
+        SELECT tenant.path, c.name, day, currency, coalesce(split.amortised, 0), coalesce(split.unused, 0), coalesce(posted.amortised, 0),
+            coalesce(posted.unused, 0)
+        FROM split FULL JOIN posted USING (payer_id, commitment_id, day, currency)
+        JOIN billing_commitment AS c ON c.id = commitment_id JOIN tenancy_tenant AS tenant ON tenant.id = payer_id
+        WHERE (coalesce(split.amortised, 0), coalesce(split.unused, 0)) <> (coalesce(posted.amortised, 0), coalesce(posted.unused, 0))
+        ORDER BY 3, 2
+        """,
+    ),
+    (
         "the pools of {1} of {0} have {2} {4} {5} of {3}, but the ledger has {6}",
         """
         SELECT tenant.path, to_char(p.month, 'YYYY-MM'), wrong.what, wrong.place, wrong.kept, wrong.currency, wrong.posted

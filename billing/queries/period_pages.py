@@ -21,6 +21,7 @@ TITLES = {
     "earlier_periods": "Earlier months are closed",
     "fully_metered": "All its runs are metered",
     "posted": "The ledger has counted all its days",
+    "split": "Every hour of its commitments is used or unused",
     "priced": "All its time has a price",
     "converted": "All its charges are in the billing currency",
     "no_conflicts": "No conflict of postings is open",

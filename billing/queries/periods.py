@@ -16,6 +16,7 @@ from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenants
 
+from .commitments import unsplit_days
 from .disputes import unresolved_disputes
 from .exchange import unconverted
 from .ledger_proof import money_discrepancies
@@ -72,12 +73,14 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
     disputes = unresolved_disputes(period.organisation_id, period.month).count()
     negative = unresolved_negative_idle(period.organisation_id, period.month).count()
     foreign = unconverted(period.id, period.organisation_id, period.month)
+    unsplit = len(unsplit_days(period.organisation_id, period.month))
     wrong = money_discrepancies(period.organisation_id)
     return (
         _item("month_ended", ended, "The month has not ended."),
         _item("earlier_periods", is_first, "An earlier month is not closed."),
         _item("fully_metered", not behind, f"Runs of the month are not fully metered on {', '.join(behind)}."),
         _item("posted", not due, f"Daily sums of tenants not posted yet: {due}."),
+        _item("split", not unsplit, f"Days whose commitments are not split into used and unused: {unsplit}."),
         _item("priced", not unpriced or accepts_unpriced, f"Days of tenants with time without a price: {unpriced}."),
         _item("converted", not foreign, " ".join(foreign)),
         _item("no_conflicts", not conflicts, f"Conflicts of postings not resolved: {conflicts}."),

@@ -8,7 +8,7 @@ import quotas.queries
 from billing.models import Meter, UsageSegment
 from foundation.proofs import findings
 
-from . import budget_proof
+from . import budget_proof, commitment_proof
 from .ledger_proof import DAY_SUMS, DAY_SUMS_OF_CHANGES, money_discrepancies
 
 
@@ -40,7 +40,7 @@ def discrepancies(since: Place = START) -> tuple[str, ...]:
         FULL_PROOFS if since == START else PROOFS_OF_CHANGES, {"meter": since.meter, "segment": since.segment}
     )
     if since == START:
-        found = [*found, *findings((*SUMS, *DAY_SUMS), {})]
+        found = [*found, *findings((*SUMS, *DAY_SUMS), {}), *commitment_proof.discrepancies()]
     else:
         found = [*found, *findings(DAY_SUMS_OF_CHANGES, {"segment": since.segment})]
     of_budgets = budget_proof.discrepancies(is_full=since == START)

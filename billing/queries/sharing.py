@@ -114,6 +114,11 @@ def organisation_at(actor: Actor, path: str, *, may_close: bool = False) -> Tena
     return found
 
 
+def visible_whole_organisations(actor: Actor) -> list[str]:
+    """The organisations that the actor sees as a whole, by path."""
+    return list(visible_tenants(actor).filter(parent=None).order_by("path").values_list("path", flat=True))
+
+
 def clusters_of(organisation: Tenant) -> list[UUID]:
     """The clusters that the organisation owns or owned, also below it."""
     owned = Cluster.everything.filter(owner=organisation) | Cluster.everything.filter(

@@ -14,7 +14,7 @@ from billing.engine.idle import Balance, Shared, Sharer
 from billing.engine.ledger import units
 from billing.engine.months import midnight, next_month
 from billing.engine.rating import whole_milliseconds
-from billing.engine.shared_entries import IDLE_SHARE
+from billing.engine.shared_entries import IDLE_SHARE, PLATFORM_SHARE
 from billing.models import LedgerLine, LedgerPeriod, PoolDay
 from clusters.models import Cluster
 from foundation.clock import database_now
@@ -22,6 +22,7 @@ from foundation.problems import Invalid, NotFound
 from tenancy.models import Tenant
 from tenancy.queries import Actor, visible_tenants
 
+from .commitment_report import borne_in, unused_in
 from .paths import Scope, organisation_named
 from .pools import PoolDayKey, pools_of
 from .progress import OpenRun, Whose, open_runs, provisional_parts
@@ -43,7 +44,9 @@ WORDS = ("tenant", "cluster", "flavor", "day")
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """What one tenant bears, in 10**-12: `direct` before, `total` after sharing and credits. `credits` is not positive."""
+    """What one tenant bears, in 10**-12: `direct` before, `total` after sharing, credits and commitments. `credits` is not positive;
+    `commitment` is what it bears of commitments, less what the usage that they covered was charged.
+    """
 
     tenant: str
     currency: str
@@ -51,11 +54,12 @@ class TenantShare:
     idle: int
     platform: int
     credits: int = 0
+    commitment: int = 0
 
     @property
     def total(self) -> int:
-        """After sharing and credits."""
-        return self.direct + self.idle + self.platform + self.credits
+        """After sharing, credits and commitments."""
+        return self.direct + self.idle + self.platform + self.credits + self.commitment
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,9 @@ class PoolShown:
 @dataclass(frozen=True, slots=True)
 class Bridge:
     """From what was used to what it all costs, in one currency: `charged + overhead + idle == cost`, and
-    `charged + credits + infrastructure + idle_shared + idle_central + overhead + platform == total`. Credits for lost work, which
-    are negative, move a part of what is charged from the tenants to the organisation: `infrastructure` is their opposite.
+    `charged + commitment + credits + infrastructure + idle_shared + idle_central + overhead + platform + commitment_unused == total`.
+    Credits for lost work, which are negative, move a part of what is charged from the tenants to the organisation:
+    `infrastructure` is their opposite. `commitment` is what tenants used of commitments, less what that usage was charged.
     """
 
     currency: str
@@ -86,6 +91,8 @@ class Bridge:
     outside: int
     """Charged for days or pools that the history of the fleet does not contain."""
     credits: int = 0
+    commitment: int = 0
+    commitment_unused: int = 0
 
     @property
     def infrastructure(self) -> int:
@@ -95,7 +102,9 @@ class Bridge:
     @property
     def total(self) -> int:
         """All of it."""
-        return self.outside + self.cost + self.platform_shared + self.platform_central
+        return (
+            self.outside + self.cost + self.platform_shared + self.platform_central + self.commitment + self.commitment_unused
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +141,12 @@ def sharing_report(actor: Actor, organisation_path: str, month: date) -> Sharing
     kept = list(PoolDay.objects.filter(period=period, revision=period.revision).order_by("id")) if period else []
     found = _as_closed(period, kept) if period and kept else _as_of_now(root, month)
     of_month, direct, idle, platform, credited = found
+    within = period if kept else None
+    committed = {((path, ""), currency): its.net for (path, currency), its in borne_in(root.id, month, within).items()}
     sees_all = root.id in seen
     paths = set(seen.values())
     ids = {str(id_) for id_ in seen}
-    keys = sorted({*direct, *idle, *platform, *credited})
+    keys = sorted({*direct, *idle, *platform, *credited, *committed})
     rows: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for who, currency in keys:
         if sees_all or who[1] in ids or (not who[1] and _is_at_or_below(who[0], paths)):
@@ -144,8 +155,9 @@ def sharing_report(actor: Actor, organisation_path: str, month: date) -> Sharing
             row["idle"] += idle.get((who, currency), 0)
             row["platform"] += platform.get((who, currency), 0)
             row["credits"] += credited.get((who, currency), 0)
+            row["commitment"] += committed.get((who, currency), 0)
     shares = tuple(
-        TenantShare(path, currency, row["direct"], row["idle"], row["platform"], row["credits"])
+        TenantShare(path, currency, row["direct"], row["idle"], row["platform"], row["credits"], row["commitment"])
         for (path, currency), row in sorted(rows.items())
     )
     names = dict(
@@ -157,7 +169,7 @@ def sharing_report(actor: Actor, organisation_path: str, month: date) -> Sharing
     )
     return SharingReport(
         root.path, month, bool(kept), of_month.policy, shares, pools if sees_all else (),
-        _bridges(of_month, direct, credited) if sees_all else (),
+        _bridges(of_month, direct, credited, committed, unused_in(root.id, month, within)) if sees_all else (),
     )  # fmt: skip
 
 
@@ -247,7 +259,7 @@ def _as_closed(period: LedgerPeriod, kept: list[PoolDay]) -> Found:
     idle: Counter[tuple[Sharer, str]] = Counter()
     platform: Counter[tuple[Sharer, str]] = Counter()
     lines = LedgerLine.objects.filter(
-        entry__period=period, entry__tenant=None, account__kind="tenant_expense", entry__tenant_path__gt=""
+        entry__period=period, entry__flavor__in=[IDLE_SHARE, PLATFORM_SHARE], account__kind="tenant_expense"
     )
     for path, tenant_id, flavor, currency, amount in (
         lines.values_list("entry__tenant_path", "account__tenant_id", "entry__flavor", "currency")
@@ -261,7 +273,9 @@ def _as_closed(period: LedgerPeriod, kept: list[PoolDay]) -> Found:
     return MonthOfPools(policy, tuple(days), Shared(central, parts)), direct, idle, platform, credited
 
 
-def _bridges(of_month: MonthOfPools, direct: Sums, credited: Sums) -> tuple[Bridge, ...]:
+def _bridges(
+    of_month: MonthOfPools, direct: Sums, credited: Sums, committed: Sums, unused: Mapping[str, int]
+) -> tuple[Bridge, ...]:
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     for one in of_month.days:
         its = sums[one.key.currency]
@@ -274,13 +288,17 @@ def _bridges(of_month: MonthOfPools, direct: Sums, credited: Sums) -> tuple[Brid
         sums[currency]["charged"] += amount
     for (_, currency), amount in credited.items():
         sums[currency]["credits"] += amount
+    for (_, currency), amount in committed.items():
+        sums[currency]["commitment"] += amount
+    for currency, amount in unused.items():
+        sums[currency]["unused"] += amount
     if of_month.policy.platform_currency:
         sums[of_month.policy.platform_currency]["platform"] += sum(of_month.platform.parts.values())
         sums[of_month.policy.platform_currency]["platform_central"] += of_month.platform.central
     return tuple(
         Bridge(
             currency, its["charged"], its["cost"], its["overhead"], its["shared"], its["central"], its["platform"],
-            its["platform_central"], its["charged"] - its["in_pools"], its["credits"],
+            its["platform_central"], its["charged"] - its["in_pools"], its["credits"], its["commitment"], its["unused"],
         )
         for currency, its in sorted(sums.items())
     )  # fmt: skip

@@ -24,6 +24,7 @@ PLACES = 2
 LEVELS = 5
 BRIDGE = (
     ("charged", "Charged to jobs"),
+    ("commitment", "Used commitments, less the usage that they covered"),
     ("credits", "Credits for lost work"),
     ("infrastructure", "Lost work, borne by the organisation"),
     ("idle_shared", "Idle, borne by tenants"),
@@ -31,6 +32,7 @@ BRIDGE = (
     ("overhead", "Nodes that took no jobs"),
     ("platform_shared", "Platform, borne by tenants"),
     ("platform_central", "Platform, kept central"),
+    ("commitment_unused", "Commitments, unused"),
 )
 
 
@@ -59,6 +61,7 @@ class ShareLine:
     idle: Decimal
     platform: Decimal
     credits: Decimal
+    commitment: Decimal
     total: Decimal
 
 
@@ -118,10 +121,11 @@ def _bridge(one: Bridge) -> BridgeShown:
 def _shares(report: SharingReport) -> tuple[ShareLine, ...]:
     lines = []
     for one in report.tenants:
-        (direct, idle_part, platform, credited), total = shown_parts(
-            [Fraction(part, SCALE) for part in (one.direct, one.idle, one.platform, one.credits)], PLACES
+        (direct, idle_part, platform, credited, committed), total = shown_parts(
+            [Fraction(part, SCALE) for part in (one.direct, one.idle, one.platform, one.credits, one.commitment)],
+            PLACES,
         )
-        lines.append(ShareLine(one.tenant, one.currency, direct, idle_part, platform, credited, total))
+        lines.append(ShareLine(one.tenant, one.currency, direct, idle_part, platform, credited, committed, total))
     return tuple(lines)
 
 

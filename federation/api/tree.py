@@ -11,20 +11,8 @@ from federation.engine.tree.items import ACTIONS, Kind
 from federation.engine.tree.yaml_text import MOST_CHARACTERS
 from federation.operations.tree import Note, Planned, TreePlan, apply_tree, plan_tree
 from federation.queries.tree import tree_file
-from foundation.shapes import StrictShape, Text
+from foundation.shapes import FileText, StrictShape, Text
 from tenancy.api.views import ApiView
-
-
-class FileText(serializers.CharField):
-    """The text of a file as a JSON string."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(trim_whitespace=False, allow_blank=True, max_length=MOST_CHARACTERS, **options)
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return super().to_internal_value(data)
 
 
 class Flag(serializers.BooleanField):
@@ -39,7 +27,7 @@ class Flag(serializers.BooleanField):
 class TreePlanAsk(StrictShape):
     """A file to plan."""
 
-    file = FileText(help_text="The YAML, as docs/reference/tree.md describes it.")
+    file = FileText(max_length=MOST_CHARACTERS, help_text="The YAML, as docs/reference/tree.md describes it.")
     prune = Flag(default=False, help_text="Also remove the tenants that the file does not have.")
 
 

@@ -1,0 +1,146 @@
+"""Reads commitments from a YAML file. Every value is text there, so no number is read as a float.
+
+A file has a list `commitments`; each has a name and what `FIELDS` says. A commitment that the file does not have is left as it
+is; one with `withdrawn: true` is taken back from its beginning.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import yaml
+
+MOST_CHARACTERS = 200_000
+MOST_COMMITMENTS = 1_000
+MOST_CLUSTERS = 200
+MOST_UNITS = 1_000_000
+KINDS = ("reserved_instance", "own_purchase")
+REQUIRED = ("name", "kind", "clusters", "flavor", "capacity_type", "units", "start", "until", "currency")
+FIELDS = (*REQUIRED, "upfront", "recurring", "withdrawn")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
+UNITS = re.compile(r"[1-9][0-9]{0,6}")
+HOUR = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:00(:00)?Z")
+TEXT = re.compile(r"[!-~][ -~]{0,119}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A commitment as a file has it; `clusters` by name."""
+
+    name: str
+    kind: str
+    clusters: tuple[str, ...]
+    flavor: str
+    capacity_type: str
+    units: int
+    start: datetime
+    until: datetime
+    currency: str
+    upfront: Decimal = Decimal(0)
+    recurring: Decimal = Decimal(0)
+    is_withdrawn: bool = False
+
+
+class NotCommitments(ValueError):
+    """The file is wrong at `field`; `code` and the text say how."""
+
+    def __init__(self, field: str, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.field, self.code = field, code
+
+
+class _Loader(yaml.BaseLoader):
+    """Texts, lists and mappings: no aliases, no key twice."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise NotCommitments("file", "yaml_alias", "anchors and aliases are not accepted: write the value out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - of the library
+        keys = [key.value for key, _ in node.value]
+        if len({str(key) for key in keys}) < len(keys):
+            raise NotCommitments("file", "given_twice", "a key appears twice in one mapping")
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_commitments(text: str) -> tuple[Wanted, ...]:
+    """The commitments of a file, in its order. Raises NotCommitments."""
+    if len(text) > MOST_CHARACTERS:
+        raise NotCommitments("file", "too_long", f"a file has at most {MOST_CHARACTERS} characters")
+    try:
+        body = _Loader(text).get_single_data()
+    except (yaml.YAMLError, RecursionError) as error:
+        raise NotCommitments("file", "bad_yaml", "this is not YAML") from error
+    rows = body.get("commitments") if isinstance(body, Mapping) and set(body) == {"commitments"} else None
+    if not isinstance(rows, list) or len(rows) > MOST_COMMITMENTS:
+        raise NotCommitments("commitments", "required", f"give a list with this name, of at most {MOST_COMMITMENTS}")
+    found = tuple(_wanted(row, f"commitments[{number}]") for number, row in enumerate(rows))
+    names = [one.name for one in found]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise NotCommitments(f"commitments[{number}].name", "given_twice", f"{name} appears twice")
+    return found
+
+
+def _wanted(row: Any, where: str) -> Wanted:
+    if not isinstance(row, Mapping):
+        raise NotCommitments(where, "not_an_object", "give a mapping")
+    for key in row:
+        if key not in FIELDS:
+            raise NotCommitments(f"{where}.{key}"[:200], "unknown_field", f"the fields are {', '.join(FIELDS)}")
+    for key in REQUIRED:
+        if key not in row:
+            raise NotCommitments(f"{where}.{key}", "required", "it is missing")
+    name = _text(row, where, "name", NAME, "lower-case letters, digits and hyphens, up to 63")
+    kind = _text(row, where, "kind", re.compile("|".join(KINDS)), f"one of {', '.join(KINDS)}")
+    start, until = _hour(row, where, "start"), _hour(row, where, "until")
+    if start >= until or until.year - start.year > 20:  # noqa: PLR2004 - years
+        raise NotCommitments(f"{where}.until", "empty_period", "an hour after `start`, at most 20 years")
+    upfront, recurring = (_amount(row, where, key) for key in ("upfront", "recurring"))
+    if not upfront + recurring:
+        raise NotCommitments(f"{where}.upfront", "required", "give what is paid: `upfront`, `recurring` or both")
+    units = int(_text(row, where, "units", UNITS, "a whole number above 0"))
+    if units > MOST_UNITS:
+        raise NotCommitments(f"{where}.units", "out_of_range", f"at most {MOST_UNITS}")
+    return Wanted(
+        name, kind, _clusters(row["clusters"], where), _text(row, where, "flavor", TEXT, "the name of a flavor"),
+        _text(row, where, "capacity_type", TEXT, "such as on_demand or reserved"), units, start, until,
+        _text(row, where, "currency", re.compile("[A-Z]{3}"), "three letters"), upfront, recurring,
+        _text(row, where, "withdrawn", re.compile("true|false"), "true or false", "false") == "true",
+    )  # fmt: skip
+
+
+def _text(row: Mapping[str, Any], where: str, key: str, form: re.Pattern[str], told: str, default: str = "") -> str:
+    value = row.get(key, default)
+    if not isinstance(value, str) or not form.fullmatch(value):
+        raise NotCommitments(f"{where}.{key}", "out_of_range", told)
+    return value
+
+
+def _amount(row: Mapping[str, Any], where: str, key: str) -> Decimal:
+    return Decimal(_text(row, where, key, AMOUNT, "an amount with up to six decimals, not negative", "0"))
+
+
+def _hour(row: Mapping[str, Any], where: str, key: str) -> datetime:
+    text = _text(row, where, key, HOUR, "a whole hour in UTC, such as 2026-01-01T00:00:00Z")
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise NotCommitments(f"{where}.{key}", "out_of_range", "there is no such day") from error
+
+
+def _clusters(value: Any, where: str) -> tuple[str, ...]:
+    if (
+        not isinstance(value, list)
+        or not 0 < len(value) <= MOST_CLUSTERS
+        or not all(isinstance(one, str) for one in value)
+    ):
+        raise NotCommitments(f"{where}.clusters", "out_of_range", f"a list of 1 to {MOST_CLUSTERS} names of clusters")
+    if len(set(value)) < len(value):
+        raise NotCommitments(f"{where}.clusters", "given_twice", "a cluster appears twice")
+    return tuple(sorted(value))

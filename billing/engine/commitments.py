@@ -1,0 +1,257 @@
+"""Commitments: capacity that an organisation paid for in advance, spread over its term and split hour by hour.
+
+What was paid is spread evenly over the hours of the term (`amortised`): the amount until an hour is a reading of one growing
+total, so hours of any span add up to the last 10**-12. An hour's amount is split by largest remainder between those who used
+the committed units in it and what was unused. So `used + unused == amortised` in each hour, whatever the order of reports.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from math import floor
+from typing import TypeAlias
+from uuid import UUID
+
+from .idle import split
+from .months import midnight
+from .rating import DAY, MILLISECOND
+
+HOUR = timedelta(hours=1)
+QUANTITY_AN_HOUR = 3_600_000_000
+"""Of one unit, in thousandths of a unit times milliseconds."""
+User: TypeAlias = tuple[str, str, str]
+"""Who used something: the cluster's id, the tenant's path at the time, and the tenant's id."""
+UNUSED: User = ("", "", "")
+Amounts: TypeAlias = Mapping[str, int]
+"""Money by currency, in 10**-12."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """One version of a commitment: `units` of a flavor and capacity type on any of some clusters, in [start, until).
+
+    `start` and `until` are whole hours. `upfront` is paid at the start, `recurring` at the start and each month after it, in
+    10**-12 of the currency.
+    """
+
+    id: UUID
+    number: int
+    name: str
+    clusters: frozenset[UUID]
+    flavor: str
+    capacity_type: str
+    units: int
+    start: datetime
+    until: datetime
+    upfront: int
+    recurring: int
+    currency: str
+
+    @property
+    def order(self) -> tuple[datetime, str]:
+        """Its place among others that cover the same usage: the earlier start first, then the lesser name."""
+        return self.start, self.name
+
+    @property
+    def payments(self) -> Sequence[tuple[date, int]]:
+        """What is paid on which day, without days on which nothing is."""
+        found = Counter({self.start.date(): self.upfront})
+        for at in payment_times(self.start, self.until):
+            found[at.date()] += self.recurring
+        return [(day, amount) for day, amount in sorted(found.items()) if amount]
+
+    @property
+    def total(self) -> int:
+        """All that is paid over the term."""
+        return self.upfront + self.recurring * sum(1 for _ in payment_times(self.start, self.until))
+
+    def amortised(self, start: datetime, until: datetime) -> int:
+        """The part of the total that belongs to the whole hours of [start, until)."""
+        return self._reading(until) - self._reading(start)
+
+    def _reading(self, at: datetime) -> int:
+        elapsed = (min(max(at, self.start), self.until) - self.start) // HOUR
+        return self.total * elapsed // ((self.until - self.start) // HOUR)
+
+    def hours_of(self, day: date) -> Iterator[datetime]:
+        """The hours of a day (UTC) that are in its term."""
+        for number in range(24):
+            hour = midnight(day) + number * HOUR
+            if self.start <= hour < self.until:
+                yield hour
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a part of a run cost, at one price."""
+
+    start: datetime
+    until: datetime
+    currency: str
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was used in [start, until) of one day: `rate` thousandths of a unit at any time. `worth` is what was charged for it."""
+
+    user: User
+    flavor: str
+    capacity_type: str
+    start: datetime
+    until: datetime
+    rate: int
+    worth: Sequence[Worth] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HourSplit:
+    """A commitment's hour: `used + unused == amortised`, and `used_quantity` of its `quantity` (thousandths of a unit times ms)."""
+
+    hour: datetime
+    quantity: int
+    used_quantity: int
+    amortised: int
+    used: int
+
+    @property
+    def unused(self) -> int:
+        """What no tenant used."""
+        return self.amortised - self.used
+
+
+@dataclass(frozen=True, slots=True)
+class DaySplit:
+    """A commitment's day. `used` and `quantities` by who used it; `covered` is what the same usage was charged before."""
+
+    commitment: Commitment
+    day: date
+    hours: tuple[HourSplit, ...]
+    used: Mapping[User, int] = field(default_factory=dict)
+    quantities: Mapping[User, int] = field(default_factory=dict)
+    covered: Mapping[User, Amounts] = field(default_factory=dict)
+
+    @property
+    def amortised(self) -> int:
+        """Of all hours."""
+        return sum(one.amortised for one in self.hours)
+
+    @property
+    def unused(self) -> int:
+        """Of all hours."""
+        return sum(one.unused for one in self.hours)
+
+    @property
+    def unused_quantity(self) -> int:
+        """Of all hours."""
+        return sum(one.quantity - one.used_quantity for one in self.hours)
+
+    @property
+    def paid(self) -> int:
+        """What is paid for the commitment on the day."""
+        return dict(self.commitment.payments).get(self.day, 0)
+
+
+def payment_times(start: datetime, until: datetime) -> Iterator[datetime]:
+    """The start and the same time of each month after it, before the end; a shorter month has it on its last day.
+
+    >>> [f"{at:%m-%d}" for at in payment_times(datetime(2026, 1, 31), datetime(2026, 4, 1))]
+    ['01-31', '02-28', '03-31']
+    """
+    number, at = 0, start
+    while at < until:
+        yield at
+        number += 1
+        months = start.month - 1 + number
+        first = start.replace(year=start.year + months // 12, month=months % 12 + 1, day=1)
+        last = (first.replace(day=28) + 4 * DAY).replace(day=1) - DAY
+        at = first.replace(day=min(start.day, last.day))
+
+
+def split_day(day: date, commitments: Iterable[Commitment], runs: Sequence[Run]) -> tuple[DaySplit, ...]:
+    """The split of a day of all commitments that have hours in it, in the order in which they are applied.
+
+    A commitment takes from what those before it left, from all users in proportion to what is left of them.
+    """
+    usage = _Usage(runs)
+    splits = []
+    for one in sorted(commitments, key=lambda each: each.order):
+        hours = list(one.hours_of(day))
+        if hours or dict(one.payments).get(day):
+            splits.append(_split(one, day, hours, usage))
+    return tuple(splits)
+
+
+class _Usage:
+    """The usage of a day by kind (flavor and capacity type), hour and user, and what of it commitments took."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.whole: dict[tuple[str, str, datetime], Counter[User]] = defaultdict(Counter)
+        self.worth: dict[tuple[str, str, datetime, User], dict[str, Fraction]] = defaultdict(
+            lambda: defaultdict(Fraction)
+        )
+        for run in runs:
+            for hour, milliseconds in _hours(run.start, run.until):
+                self.whole[run.flavor, run.capacity_type, hour][run.user] += run.rate * milliseconds
+            for part in run.worth:
+                whole = (part.until - part.start) // MILLISECOND
+                for hour, milliseconds in _hours(part.start, part.until):
+                    worth = self.worth[run.flavor, run.capacity_type, hour, run.user]
+                    worth[part.currency] += Fraction(part.cost * milliseconds, whole)
+        self.left = {key: Counter(by) for key, by in self.whole.items()}
+        self.covered: dict[tuple[str, str, User, str], Fraction] = defaultdict(Fraction)
+
+    def take(self, one: Commitment, hour: datetime) -> Mapping[User, int]:
+        """What each user has of the committed units in an hour; it is no longer left for others."""
+        key = one.flavor, one.capacity_type, hour
+        ids = {str(id_) for id_ in one.clusters}
+        left = {user: amount for user, amount in self.left.get(key, Counter()).items() if amount and user[0] in ids}
+        if not left:
+            return {}
+        taken = split(min(one.units * QUANTITY_AN_HOUR, sum(left.values())), left)
+        self.left[key].subtract(taken)
+        for user, amount in taken.items():
+            for currency, worth in self.worth[*key, user].items():
+                self.covered[*key[:2], user, currency] += worth * Fraction(amount, self.whole[key][user])
+        return taken
+
+    def covered_of(self, one: Commitment) -> Mapping[tuple[User, str], int]:
+        """What the taken usage of the kind was charged so far, rounded down."""
+        return {
+            (user, currency): floor(amount)
+            for (flavor, capacity_type, user, currency), amount in self.covered.items()
+            if (flavor, capacity_type) == (one.flavor, one.capacity_type)
+        }
+
+
+def _split(one: Commitment, day: date, hours: Sequence[datetime], usage: _Usage) -> DaySplit:
+    before = usage.covered_of(one)
+    found = []
+    used, quantities = Counter[User](), Counter[User]()
+    for hour in hours:
+        taken = usage.take(one, hour)
+        amount, quantity = one.amortised(hour, hour + HOUR), one.units * QUANTITY_AN_HOUR
+        used_quantity = sum(taken.values())
+        parts = split(amount, {**taken, UNUSED: quantity - used_quantity})
+        found.append(HourSplit(hour, quantity, used_quantity, amount, amount - parts.get(UNUSED, 0)))
+        used.update({user: part for user, part in parts.items() if part and user != UNUSED})
+        quantities.update(taken)
+    covered: dict[User, Counter[str]] = defaultdict(Counter)
+    for (user, currency), amount in usage.covered_of(one).items():
+        if amount > before.get((user, currency), 0):
+            covered[user][currency] += amount - before.get((user, currency), 0)
+    return DaySplit(
+        one, day, tuple(found), dict(used), dict(quantities), {user: dict(by) for user, by in covered.items()}
+    )
+
+
+def _hours(start: datetime, until: datetime) -> Iterator[tuple[datetime, int]]:
+    """The hours of a time, each with its milliseconds."""
+    start = start.astimezone(UTC)
+    while start < until:
+        hour = start.replace(minute=0, second=0, microsecond=0)
+        end = min(hour + HOUR, until)
+        yield hour, (end - start) // MILLISECOND
+        start = end
