@@ -162,8 +162,8 @@ def columns(version: Version, *, in_two: bool = False) -> tuple[str, ...]:
     rows that are billed in another currency than their prices have.
     """
     more, own = (focus_exchange.COLUMNS, focus_exchange.OWN_COLUMNS) if in_two else ((), ())
-    more += focus_commitments.COLUMNS
-    return (*sorted(SHARED_COLUMNS + COLUMNS_OF_VERSION[version] + more), *sorted(OWN_COLUMNS + own))
+    of_version = COLUMNS_OF_VERSION[version] + focus_commitments.COLUMNS
+    return (*sorted(SHARED_COLUMNS + of_version + more), *sorted(OWN_COLUMNS + own))
 
 
 def schema(version: Version, *, in_two: bool = False) -> dict[str, object]:

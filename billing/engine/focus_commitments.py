@@ -113,10 +113,11 @@ def contract_row(one: Contract, now: datetime) -> dict[str, str]:
         else "Active"
     )
     rules = {
+        "InclusionOperator": "And",
         "Inclusions": [
             {"Dimension": "x_ClusterName", "Operator": "In", "Values": list(one.clusters)},
             {"Dimension": "x_Flavor", "Operator": "In", "Values": [one.flavor]},
-        ]
+        ],
     }
     return {
         "BillingCurrency": one.currency,

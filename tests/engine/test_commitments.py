@@ -7,6 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -33,17 +34,17 @@ def at(hour, minute=0):
 
 def commitment(units=2, upfront=0, recurring=0, *, start=DAY, until=None, name="one", clusters=(NORTH,), **more):
     until = until or start + timedelta(days=1)
-    given = {"flavor": "h100", "capacity_type": "reserved", "currency": "USD", "number": 1, "id": UUID(int=77)} | more
+    given: dict[str, Any] = {
+        "flavor": "h100",
+        "capacity_type": "reserved",
+        "currency": "USD",
+        "number": 1,
+        "id": UUID(int=77),
+    }
     return Commitment(
-        name=name,
-        clusters=frozenset(clusters),
-        units=units,
-        start=start,
-        until=until,
-        upfront=upfront,
-        recurring=recurring,
-        **given,
-    )
+        name=name, clusters=frozenset(clusters), units=units, start=start, until=until, upfront=upfront, recurring=recurring,
+        **(given | more),
+    )  # fmt: skip
 
 
 def user(name="acme/a", cluster=NORTH):

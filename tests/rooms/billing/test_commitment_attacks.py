@@ -72,7 +72,7 @@ ATTACKS = {
     "version of part of an hour": (version(start="start + interval '30 minutes'"), "commitment_term_is_of_whole_hours"),
     "version for ever": (version(until="start + interval '21 years'"), "commitment_term_is_of_whole_hours"),
     "version that costs nothing": (version(upfront="0", total="0"), "commitment_is_paid"),
-    "version that earns": (version(upfront="-1", recurring="745", total="744"), "commitment_is_paid"),
+    "version that earns": (version(upfront="-1", recurring="169", total="168"), "commitment_is_paid"),
     "total that is not paid": (version(total="total + 1"), "commitment_total_is_paid"),
     "recurring that is not counted": (version(recurring="1"), "commitment_total_is_paid"),
     "version of no flavor": (version(flavor="''"), "commitment_names_its_flavor"),
@@ -115,7 +115,7 @@ def usage():
     make_cluster("other", name="foreign")
     north = priced_cluster()
     record_runs([make_run(north, "acme/one", started_at=at(5, 2), until_at=at(5, 4))])
-    committed()
+    committed({"until": "2026-10-08T00:00:00Z", "upfront": 168})
     as_the_processes()
     yield
     with connection.cursor() as cursor:

@@ -48,8 +48,8 @@ class Model:
 
     def __init__(self):
         self.prices = [PRICE] * 900
-        self.used = defaultdict(lambda: defaultdict(int))
-        self.commitments = {}
+        self.used: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self.commitments: dict[str, tuple[int, int, int, Fraction]] = {}
 
     def owed(self):
         """What each team owes, and what is unused."""

@@ -83,7 +83,6 @@ def test_a_validator_refuses_a_broken_file(north, take):  # noqa: F811
 def test_corrections_after_a_close_are_rows_of_the_next_month(north, take):  # noqa: F811
     committed()
     closed()
-    issued()
     before = take("2026-10")
     record_runs([make_run(north, "acme/one", started_at=at(5, 2), until_at=at(5, 4))])
     split()
