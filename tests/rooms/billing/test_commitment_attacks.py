@@ -189,9 +189,9 @@ def test_entries_are_of_their_commitment_and_move_only_its_accounts(usage):
 def test_the_proof_finds_what_was_forged_past_the_triggers(usage):
     with connection.cursor() as cursor:
         cursor.execute("RESET ROLE")
-        cursor.execute("ALTER TABLE billing_commitmentday DISABLE TRIGGER USER")
+        cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("UPDATE billing_commitmentday SET used = used + 1, unused = unused - 1 WHERE day = '2026-10-05'")
-        cursor.execute("ALTER TABLE billing_commitmentday ENABLE TRIGGER USER")
+        cursor.execute("SET LOCAL session_replication_role = origin")
     settle_pending_checks()
     (found,) = money_discrepancies()
     assert "the commitment one of acme has" in found
@@ -201,9 +201,9 @@ def test_the_proof_finds_what_was_forged_past_the_triggers(usage):
 def test_the_full_proof_splits_again_from_the_segments(usage):
     with connection.cursor() as cursor:
         cursor.execute("RESET ROLE")
-        cursor.execute("ALTER TABLE billing_commitmentday DISABLE TRIGGER USER")
+        cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("UPDATE billing_commitmentday SET used_quantity = used_quantity + 1 WHERE day = '2026-10-05'")
-        cursor.execute("ALTER TABLE billing_commitmentday ENABLE TRIGGER USER")
+        cursor.execute("SET LOCAL session_replication_role = origin")
     settle_pending_checks()
     (found,) = discrepancies()
     assert found == "on 2026-10-05, 7200000001 of the commitment one was used, but its usage says 7200000000"
@@ -217,7 +217,7 @@ def test_totals_in_the_database_are_those_of_the_engine(usage):
             ("0", "0.1", "2026-10-31 23:00Z", "2026-11-30 23:00Z"), ("1", "1", "2026-10-31 23:00Z", "2026-11-30 22:00Z"),
         ):  # fmt: skip
             cursor.execute("RESET ROLE")
-            cursor.execute("ALTER TABLE billing_commitmentversion DISABLE TRIGGER USER")
+            cursor.execute("SET LOCAL session_replication_role = replica")
             cursor.execute(
                 "UPDATE billing_commitmentversion SET upfront = %s, recurring = %s, start = %s, until = %s",
                 [upfront, recurring, start, until],
@@ -225,7 +225,7 @@ def test_totals_in_the_database_are_those_of_the_engine(usage):
             cursor.execute("SELECT count(*) FROM billing_commitmentversion AS v, billing_commitment_payments(v)")
             count = cursor.fetchone()[0]
             cursor.execute("UPDATE billing_commitmentversion SET total = upfront + recurring * %s", [count])
-            cursor.execute("ALTER TABLE billing_commitmentversion ENABLE TRIGGER USER")
+            cursor.execute("SET LOCAL session_replication_role = origin")
             row.refresh_from_db()
             terms = terms_of_version(row)
             assert terms.total == int(row.total * 10**12)

@@ -66,10 +66,10 @@ class Model:
                 asked = sum(left.get(number, {}).values(), Fraction(0))
                 if asked:
                     taken = min(Fraction(1), units / asked)
-                    for team, gpus in left[number].items():
-                        owed[team] += part * gpus * taken / units - gpus * taken * self.prices[number]
-                        free -= gpus * taken
-                        left[number][team] = gpus - gpus * taken
+                    for team, rest in left[number].items():
+                        owed[team] += part * rest * taken / units - rest * taken * self.prices[number]
+                        free -= rest * taken
+                        left[number][team] = rest - rest * taken
                 unused += part * free / units
         return owed, unused
 
