@@ -105,7 +105,7 @@ def test_over_http(client, north):
     assert shown["tenants"] == [
         {
             "tenant": "acme/one", "currency": "USD", "direct": "10.000000000000", "idle": "50.000000000000",
-            "platform": "12.500000000000", "credits": "0.000000000000", "total": "72.500000000000",
+            "platform": "12.500000000000", "credits": "0.000000000000", "commitment": "0.000000000000", "total": "72.500000000000",
         }
     ]  # fmt: skip
     assert len(shown["pools"]) == 31
