@@ -269,6 +269,8 @@ SPECTACULAR_SETTINGS = {
         "NegativeIdleState": "billing.api.node_hours.STATES",
         "RemarkState": "billing.api.disputes.STATES",
         "RemarkKind": "billing.api.disputes.KINDS",
+        "CommitmentKind": "billing.engine.commitment_file.KINDS",
+        "CommitmentAction": "billing.api.commitments.ACTIONS",
         "InvoiceKind": "billing.api.invoices.KINDS",
         "InvoiceLineKind": "billing.api.invoices.LINE_KINDS",
         "LossCause": "billing.api.credits.CAUSES",

@@ -31,6 +31,7 @@ from .spreadsheet import CSVRenderer, inert
 
 ORDERS = {"created": "id", "-created": "-id"}
 FORMATS = ("json", "csv")
+ACTIONS = ("create", "change", "withdraw")
 AMOUNT = "Twelve decimals."
 
 
@@ -80,7 +81,7 @@ class CommitmentShown(CommitmentValues):
 class CommitmentChangeShown(serializers.Serializer[Any]):
     """One change of a plan."""
 
-    action = serializers.ChoiceField(["create", "change", "withdraw"])
+    action = serializers.ChoiceField(ACTIONS)
     name = serializers.CharField()
     before = CommitmentValues(allow_null=True, help_text="Null if it is new.")
     after = CommitmentValues()
