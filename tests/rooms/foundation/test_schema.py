@@ -33,7 +33,10 @@ def test_every_operation_says_what_a_refusal_looks_like(schema):
         assert content["application/problem+json"]["schema"]["$ref"].endswith("/Problem"), name
 
 
-ONLY_ASK = {"POST /api/v1/jobs/{job_id}/migrate/preview", "POST /api/v1/quotes", "POST /api/v1/tree/plan"}
+ONLY_ASK = {
+    "POST /api/v1/commitments/plan", "POST /api/v1/jobs/{job_id}/migrate/preview", "POST /api/v1/quotes",
+    "POST /api/v1/tree/plan",
+}  # fmt: skip
 
 
 def test_every_post_that_changes_something_takes_an_idempotency_key(schema):
