@@ -175,6 +175,9 @@ def _parser() -> argparse.ArgumentParser:
         "--mutant", default="", help="put this defect (or `all`, one at a time) into the gateway until a seed finds it"
     )
     parser.add_argument("--sound", action="store_true", help="with the faults of --mutant, without the defect")
+    parser.add_argument(
+        "--drawn", action="store_true", help="look for --mutant among all that seeds draw, not in its own swarm"
+    )
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     add_arguments(parser)
     return parser

@@ -3,13 +3,13 @@
 import random
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django.conf import settings
 
 from foundation.schedule import Schedule
 
-from . import bad_nodes, budgeted, logs, supplies
+from . import bad_nodes, budgeted, crowding, image_pulls, logs, supplies
 from .clients import Submission, plan
 from .faults import Faults
 from .moves import make_threatened
@@ -18,6 +18,7 @@ from .stage import BEGINS_AT, MONTH_ENDS_AT
 if TYPE_CHECKING:
     from .world import World
 
+Thing = TypeVar("Thing")
 HALF_LIFE, OTHER_HALF_LIFE = settings.FAIR_SHARE_HALF_LIFE_SECONDS, 3600
 """With which past use counts; some worlds begin with a change of that setting."""
 
@@ -28,8 +29,9 @@ def begins_at(seed: int, rates: Mapping[str, float]) -> datetime:
     return MONTH_ENDS_AT if ends else BEGINS_AT
 
 
-def set_half_life(seed: int, rates: Mapping[str, float]) -> None:
-    """The half-life of past use in this world."""
+def configure(seed: int, rates: Mapping[str, float]) -> None:
+    """The half-life of past use in this world, and how long jobs wait for room."""
+    crowding.install(rates)
     is_other = "limits_shaped" in rates and seed % 2 == 0
     settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
 
@@ -40,11 +42,12 @@ def begin(world: "World") -> None:
     supplies.begin(world)
     budgeted.begin(world)
     logs.begin(world)
+    crowding.begin(world)
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
     """The routines, some of which run more often in worlds that are about them."""
-    return budgeted.hastened(bad_nodes.hastened(schedules, faults), faults)
+    return image_pulls.added(budgeted.hastened(bad_nodes.hastened(schedules, faults), faults), faults)
 
 
 def submissions_of(world: "World") -> list[Submission]:
@@ -52,9 +55,24 @@ def submissions_of(world: "World") -> list[Submission]:
     rates, wanted = world.faults.rates, world.size.jobs
     if "nodes_kill" in rates:
         return bad_nodes.crowd(world.seed, wanted)
+    if crowding.KIND in rates:
+        return crowding.submissions(world.seed, wanted)
     found = plan(world.seed, wanted, world.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates)
     make_threatened(found, is_noticed="spot_notice" in rates)
     logs.let_decide(world.seed, rates, found)
     if supplies.KIND in rates:
         supplies.equip(world.seed, found)
-    return found
+    return [_hastened(one, world.scale.haste) for one in few(found, world.scale.most_jobs)]
+
+
+def few(found: list[Thing], most: int | None) -> list[Thing]:
+    """The first ones and the last one, which may be urgent."""
+    return found if most is None or len(found) <= most else [*found[: most - 1], found[-1]]
+
+
+def _hastened(one: Submission, haste: float) -> Submission:
+    """The same, whose client waits less before it does something."""
+    if haste < 1:
+        one.cancel_after = None if one.cancel_after is None else haste * one.cancel_after
+        one.suspend_after = None if one.suspend_after is None else haste * one.suspend_after
+    return one

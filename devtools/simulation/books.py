@@ -25,6 +25,7 @@ from tenancy.queries import SYSTEM, Actor
 from .adjustments import MONTH, adjust, key_of_a_day
 from .backend.base import DatabaseWrapper
 from .bad_days import BadDay
+from .exchanging import Exchange
 from .finance import Doing, Finance
 from .processes import Process
 from .scheduler import MICROSECONDS
@@ -79,7 +80,7 @@ class Books:
         self._world = world
         self._chance = random.Random(f"{world.seed}/books")
         self._losses = random.Random(f"{world.seed}/books/losses")
-        is_drawn = self._chance.random() < KEPT_IN
+        is_drawn = self._chance.random() < KEPT_IN * world.scale.books
         self.is_kept = (is_drawn and world.swarm is ANY) or world.swarm.keeps_books
         self._is_closed_twice = random.Random(f"{world.seed}/books/twice").random() < CLOSED_TWICE
         self._at_work: set[str] = set()
@@ -181,21 +182,24 @@ class Clerk:
         self._chance = chance
         self._begins_at = world.begins_at
         self._finance = Finance(actor, chance, world.decided)
+        self._exchange = Exchange(actor, world)
 
     def first_wishes(self, count: int) -> list[Doing]:
         """Things to do on the next day. A budget is needed for much of it."""
-        return [
+        return self._exchange.added_to([
             self._finance.first_budget(),
             self._finance.first_policy(),
             self._finance.credit(),
             self._finance.two_people(),
             *self._finance.node_hours(),
             *(self._on_the_next_day() for _ in range(count)),
-        ]
+        ])  # fmt: skip
 
     def wishes(self, count: int) -> list[Doing]:
         """Things to do a month later, in any order."""
-        return [self._any() if self._chance.random() < CLOSES else self._finance.any() for _ in range(count)]
+        return self._exchange.added_to(
+            [self._any() if self._chance.random() < CLOSES else self._finance.any() for _ in range(count)]
+        )
 
     def _on_the_next_day(self) -> Doing:
         if self._chance.random() < OFTEN:

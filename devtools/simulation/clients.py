@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .world import World
 
 LONG_SECONDS = 900
+LONGEST_BEFORE = 20.0
+"""How long a client waits at most before it submits its job, in a whole world."""
 CROWDS = 0.1
 """The share of the worlds with more and smaller jobs, so that one cluster has several at the same time."""
 CROWDS_EMPTIED = 0.5
@@ -248,7 +250,7 @@ class Client:
     def _submit(self) -> None:
         one, sleep = self._one, self._world.scheduler.sleep
         if not one.job_id and not one.is_refused:
-            sleep(self._faults.between(0, 20))
+            sleep(self._faults.between(0, self._world.scale.haste * LONGEST_BEFORE))
             self._await_others()
         while not one.job_id and not one.is_refused:
             one.body["tenant"] = self._path(one.body["tenant"])

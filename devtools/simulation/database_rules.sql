@@ -15,6 +15,16 @@ END $$;
 CREATE TRIGGER simulation_claims AFTER UPDATE OF claim_token ON federation_attempt
     FOR EACH ROW WHEN (OLD.claim_token <> NEW.claim_token) EXECUTE FUNCTION simulation.note_claim();
 
+-- Images that the gateway noted as pulled to a node.
+CREATE FUNCTION simulation.note_pull() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO simulation.changes (at, what, id, before, after)
+    VALUES (simulation.clock_timestamp(), 'pull', NEW.cluster_id::text, NULL, NEW.image || ' ' || NEW.node);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER simulation_notes AFTER UPDATE OF pulls ON federation_prepull
+    FOR EACH ROW WHEN (OLD.pulls <> NEW.pulls) EXECUTE FUNCTION simulation.note_pull();
+
 -- For the steps of the dispatch protocol (`steps.py`): what each transaction left in the rows, numbered with the changes.
 CREATE TABLE simulation.steps (
     number bigint PRIMARY KEY DEFAULT nextval('simulation.changes_number_seq'), at timestamptz NOT NULL,

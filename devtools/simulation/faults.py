@@ -119,6 +119,10 @@ RATES: Mapping[str, tuple[float, ...]] = {
     # from the beginning on
     "logs_decide": (1.0, 1.0),
     "budgeted": (1.0, 1.0),
+    "room_kept": (1.0, 1.0),
+    "exchanged": (1.0, 1.0),
+    # events
+    "prepulled": (1.0, 3.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -134,7 +138,7 @@ EVENTS = (
     "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
     "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report", "restored_over_run", "bulk_asked", "asked_in_vain",
     "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused", "pressed",
-    "tree_applied", "quota_asked", "limits_shaped",
+    "tree_applied", "quota_asked", "limits_shaped", "prepulled",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""
@@ -146,6 +150,7 @@ SELDOM: Mapping[str, float] = {
     "overtaken": 0.2,
     "logs_decide": 0.12,
     "budgeted": 0.2,
+    "room_kept": 0.12,
 }
 """Kinds whose worlds take longer, or in which little else happens: the share of the seeds that have them."""
 CALM = 0.05
@@ -162,12 +167,15 @@ class Faults:
         spared: Collection[int] = (),
         only: Sequence[str] = (),
         chosen: Mapping[str, float] | None = None,
+        share: float = 1.0,
     ) -> None:
+        """`share`: how many of the kinds that a seed draws are switched on."""
         self._chance = random.Random(f"{seed}/faults")
         swarm = random.Random(f"{seed}/swarm")
         calm = swarm.random() < CALM
         drawn = {
-            kind: (swarm.random() < SELDOM.get(kind, PROBABLE), swarm.choice(rates)) for kind, rates in RATES.items()
+            kind: (swarm.random() < share * SELDOM.get(kind, PROBABLE), swarm.choice(rates))
+            for kind, rates in RATES.items()
         }
         self.rates = {kind: rate for kind, (is_on, rate) in drawn.items() if is_on and not calm and kind not in without}
         if chosen is not None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB
+from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_PREPARATION
 
 from .cluster import Cluster
 from .objects import Job, Key, Pod, Run, gpus_of, secrets_of
@@ -48,6 +48,8 @@ class FrailCluster(Cluster):
         """Pods that ended before they started, as if each had run since its Job began: who sees only the Job's number of failed
         pods cannot know that they did not.
         """
+        self.pulled: set[tuple[str, str, str]] = set()
+        """The images that were pulled to nodes, with the cluster's name."""
         self.killers: dict[str, str] = {}
         """Nodes on which programs fail soon, by name: as the program itself, for a device, or because the node is lost."""
         self.shown: set[str] = set()
@@ -116,11 +118,25 @@ class FrailCluster(Cluster):
                 self._after(SOON_SECONDS, lambda pod=pod: self._end_of_program(pod.uid, pod.exit_code))  # type: ignore[misc]
 
     def _start(self, pod: Pod) -> None:
+        if LABEL_PREPARATION in pod.labels:
+            self._pull(pod)
+            return
         if self.is_in_a_hurry and pod.run_seconds < LONGEST_SECONDS:
             pod.run_seconds = min(pod.run_seconds, SOON_SECONDS[1])
         if pod.node in self.killers:
             self._doom(pod)
         super()._start(pod)
+
+    def _pull(self, pod: Pod) -> None:
+        """Its kubelet pulls the image, and cannot start the command that the image lacks."""
+        if self.pods.get(pod.uid) is not pod or pod.is_ended or pod.is_terminating or not self.nodes[pod.node].is_ready:
+            return
+        if self._chance.random() < self.image_fails:
+            pod.reason = "ErrImagePull: the image does not exist"
+        else:
+            self.pulled.add((self.name, pod.spec["containers"][0]["image"], pod.node))
+            pod.reason = "CreateContainerError: exec: no such file or directory"
+        self._changed("changed", "pod", pod)
 
     def _doom(self, pod: Pod) -> None:
         """Its node makes it fail soon."""
@@ -137,6 +153,8 @@ class FrailCluster(Cluster):
 
     def _note_unstarted(self, pod: Pod) -> None:
         job = next((job for job in self.jobs.values() if job.uid == pod.job_uid), None)
+        if LABEL_PREPARATION in pod.labels:
+            return
         if job is not None and job.started_us is not None and job.uid not in self.copies:
             now = self._scheduler.now_us
             from_us = now - (self.now_us() - job.started_us)

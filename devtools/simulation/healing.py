@@ -1,5 +1,6 @@
 """What operators undo in the healed world, so that every job can end."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -8,7 +9,18 @@ from federation.observer import feed as feeds
 from federation.observer import process as observers
 from foundation import bell as bells
 
-from . import administration, bad_nodes, beginnings, catalogue, overtaken, spoiling, submission_limits, supplies, trees
+from . import (
+    administration,
+    bad_nodes,
+    beginnings,
+    catalogue,
+    image_pulls,
+    overtaken,
+    spoiling,
+    submission_limits,
+    supplies,
+    trees,
+)
 from .stage import schedules
 
 if TYPE_CHECKING:
@@ -20,25 +32,32 @@ CALM = (4.0, 10.0)
 """How rare routines are that were not announced, and how seldom bells poll. Such routines find nothing in the healed world, and
 would take half of a run's steps.
 """
-CALMER_AFTER, CALMER = 150.0, (8.0, 30.0)
-"""Most worlds have ended before. What is left waits for a time-out."""
+CALMER = ((150.0, 8.0, 30.0, 25.0), (400.0, 16.0, 30.0, 50.0))
+"""After how long they are rarer still, with the seconds of a pulse. Most worlds have ended before: what is left waits for a time-out."""
+GATHERED = 6.0
+"""How long at most announcements of routines are gathered, so that one run does the work of many."""
+RECORD_SECONDS, INVENTORY_SECONDS = 3.0, 15.0
+"""Observers write many reports together. What was reported in what order was explored before."""
 ROUND_SECONDS, LEASE_SECONDS = 20.0, 50
 """Observers seldom renew what no other observer wants."""
-PULSE_SECONDS, LOST_SECONDS = 25.0, 60
+PULSE_SECONDS, LOST_SECONDS = 25.0, 120
 """A cluster that does not answer is lost later than before."""
 
 
 def calm_down(world: "World") -> None:
     """What repeats without an announcement becomes rare: nothing is lost any more, so it finds nothing."""
     observers.ROUND_SECONDS, observers.LEASE_SECONDS = ROUND_SECONDS, LEASE_SECONDS
-    feeds.PULSE_SECONDS, settings.CLUSTER_LOST_SECONDS = PULSE_SECONDS, LOST_SECONDS
-    _slow_down(world, *CALM)
-    world.scheduler.after(CALMER_AFTER, lambda: _slow_down(world, *CALMER))
+    feeds.RECORD_SECONDS, feeds.INVENTORY_SECONDS = RECORD_SECONDS, INVENTORY_SECONDS
+    settings.CLUSTER_LOST_SECONDS = LOST_SECONDS
+    _slow_down(world, *CALM, PULSE_SECONDS)
+    for seconds, *paces in CALMER:
+        world.scheduler.after(seconds, lambda paces=paces: _slow_down(world, *paces))  # type: ignore[misc]
 
 
-def _slow_down(world: "World", pace: float, poll_seconds: float) -> None:
-    bells.POLL_SECONDS = poll_seconds
-    world.schedules[:] = beginnings.hastened(schedules(max(world.pace, pace)), world.faults)
+def _slow_down(world: "World", pace: float, poll_seconds: float, pulse_seconds: float) -> None:
+    bells.POLL_SECONDS, feeds.PULSE_SECONDS = poll_seconds, pulse_seconds
+    rarer = beginnings.hastened(schedules(max(world.pace, pace)), world.faults)
+    world.schedules[:] = [replace(one, gather_seconds=GATHERED) for one in rarer]
 
 
 def heal(world: "World") -> None:
@@ -48,6 +67,7 @@ def heal(world: "World") -> None:
     spoiling.mend(world)
     overtaken.heal(world)
     bad_nodes.heal(world)
+    image_pulls.heal(world)
     world.wish("removes limits on submission", lambda: submission_limits.delete_all(world))
     world.wish("removes rules of failures", catalogue.remove_rules)
     if supplies.KIND in world.faults.rates:

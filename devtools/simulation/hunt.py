@@ -19,7 +19,7 @@ def hunt(runner: Runner, wanted: argparse.Namespace, *, shrink_seconds: float) -
     caught = 0
     for name in hunted:
         with put_in(name, is_sound=wanted.sound) as swarm:
-            runner.swarm = swarm
+            runner.swarm = ANY if wanted.drawn else swarm
             try:
                 caught += _is_caught(name, runner, wanted, shrink_seconds)
             finally:

@@ -30,15 +30,21 @@ NEWER = (
     "overtaken",
     "logs_decide",
     "budgeted",
+    "room_kept",
+    "exchanged",
+    "prepulled",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 KEPT: tuple[tuple[int, Size], ...] = (
-    (1, Size(without=NEWER)),  # an object that was not released while another of its attempt already ran
-    (8, Size(without=NEWER)),  # a Job that another client took our label from
-    (11, Size(without=NEWER)),  # observers whose clocks are four minutes slow
-    (20106, Size(without=NEWER)),  # a Job that passed its deadline, whose program ended well while it was stopped
+    (1, Size(without=NEWER, scale="whole")),  # an object that was not released while another of its attempt already ran
+    (8, Size(without=NEWER, scale="whole")),  # a Job that another client took our label from
+    (11, Size(without=NEWER, scale="whole")),  # observers whose clocks are four minutes slow
+    (
+        20106,
+        Size(without=NEWER, scale="whole"),
+    ),  # a Job that passed its deadline, whose program ended well while it was stopped
     (
         85200,
-        Size(without=("overtaken", "logs_decide", "budgeted")),
+        Size(without=NEWER[-6:], scale="whole"),
     ),  # the price of a removed cluster, which could not be corrected
 )

@@ -40,7 +40,9 @@ def give_notice(world: "World", left: int = LOOKS) -> None:
     """The provider announces with a taint that it takes a node away, one with pods if there are any soon, and does that within
     two minutes.
     """
-    if left and not world.faults.is_healed and not any(cluster.running for cluster in world.clusters.values()):
+    if world.faults.is_healed:
+        return  # nobody would repair the node
+    if left and not any(cluster.running for cluster in world.clusters.values()):
         world.scheduler.after(LOOK_SECONDS, lambda: give_notice(world, left - 1))
         return
     cluster = world.clusters[CLUSTERS[world.faults.choose(CLUSTERS)]]

@@ -20,6 +20,8 @@ class Size:
     """One process of each kind."""
     until: float = 0.0
     """Faults end after this many simulated seconds; 0: when the seed says so."""
+    scale: str = ""
+    """`small` or `whole`; empty: as the seed draws."""
 
     def arguments(self) -> str:
         """As the command takes it."""
@@ -36,6 +38,8 @@ class Size:
             words.append("--alone")
         if self.until:
             words.append(f"--until {self.until:g}")
+        if self.scale:
+            words.append(f"--scale {self.scale}")
         return " ".join(words)
 
     @classmethod
@@ -54,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spared", default="", help="faults that do not happen, by number")
     parser.add_argument("--alone", action="store_true", help="one process of each kind")
     parser.add_argument("--until", type=float, default=0.0, help="faults end after this many simulated seconds")
+    parser.add_argument(
+        "--scale", default="", choices=("small", "whole"), help="how large each world is; else the seed draws it"
+    )
 
 
 def size_of(wanted: argparse.Namespace) -> Size:
@@ -65,4 +72,5 @@ def size_of(wanted: argparse.Namespace) -> Size:
         spared=tuple(int(word) for word in wanted.spared.split(",") if word),
         alone=wanted.alone,
         until=wanted.until,
+        scale=wanted.scale,
     )

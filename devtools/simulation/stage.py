@@ -68,6 +68,11 @@ def schedules(pace: float = 1.0) -> list[Schedule]:
     ]
 
 
+def image_schedule() -> Schedule:
+    """The routine of images that are pulled to nodes, which few worlds have."""
+    return Schedule("prepull", **settings.ROUTINES["prepull"])
+
+
 def set_up() -> None:
     """Writes the rows."""
     parent: Tenant | None = None
@@ -103,7 +108,7 @@ def set_up() -> None:
     put_limit(SYSTEM, "acme", "gpu", nominal=GPU_LIMIT * 1000)
     put_limit(SYSTEM, TEAMS[0], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, 1000))
     put_limit(SYSTEM, TEAMS[1], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, reclaims=True))
-    ensure_rows(schedules())
+    ensure_rows([*schedules(), image_schedule()])
     record_past(TEAMS)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from federation.engine.names import LABEL_PREPARATION
+
 from .objects import Job
 
 if TYPE_CHECKING:
@@ -52,9 +54,9 @@ class StepLog:
 
         def hear(what: str, kind: str, thing: Any) -> None:
             if what == "restored":
-                jobs = [_object(job) for job in cluster.jobs.values()]
+                jobs = [_object(job) for job in cluster.jobs.values() if LABEL_PREPARATION not in job.labels]
                 self._note("control plane restored", {"jobs": jobs}, cluster.name, is_elsewhere=is_elsewhere)
-            elif kind == "job":
+            elif kind == "job" and LABEL_PREPARATION not in thing.labels:
                 found = _object(thing) | ({"phase": "absent"} if what == "deleted" else {})
                 self._note("object", found, cluster.name, is_elsewhere=is_elsewhere)
 

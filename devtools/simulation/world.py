@@ -25,10 +25,10 @@ from foundation import threads as pools
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
-from . import administration, beginnings, healing, loop, overtaken
+from . import administration, beginnings, healing, image_pulls, loop, overtaken
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
-from .beginnings import begins_at, set_half_life, submissions_of
+from .beginnings import begins_at, submissions_of
 from .books import Books
 from .broker import Broker, Stop
 from .clients import Client, Submission
@@ -44,6 +44,7 @@ from .lost_commits import LostCommits
 from .mischief import Mischief
 from .operators import Wish, operate
 from .processes import Calls, Machine, Process, SimulatedHost, SimulatedPools, Slots
+from .scale import Scale, scale_of
 from .scheduler import MICROSECONDS, Scheduler
 from .size import Size
 from .stage import (
@@ -59,10 +60,10 @@ from .swarm import ANY, Swarm
 
 LOOK_SECONDS = 5.0
 READ_SECONDS = 7.0
-PACES = (1.0, 2.0, 3.0)
 LONGEST_ROUND_SECONDS = 9.0
 """An observer's leases last fifteen seconds."""
 PULSE_SECONDS, LEASE_SECONDS, LOST_SECONDS = feeds.PULSE_SECONDS, observers.LEASE_SECONDS, settings.CLUSTER_LOST_SECONDS
+WRITTEN_SECONDS = feeds.RECORD_SECONDS, feeds.INVENTORY_SECONDS
 LATE_SECONDS = (25.0, 90.0)
 """How long a process freezes in the middle of a dispatch: most claims expire meanwhile, and others take them over."""
 RESTART_SECONDS = (0.5, 20.0)
@@ -73,7 +74,8 @@ QUEUES = (("cycle", "bill"), ("dispatch",), ("observe",))
 STILL = """
 SELECT (SELECT count(*) FROM federation_job WHERE state NOT IN ('succeeded', 'failed', 'cancelled')),
        (SELECT count(*) FROM federation_attempt WHERE settled_at IS NULL),
-       (SELECT count(*) FROM federation_standstill WHERE ended_at IS NULL)
+       (SELECT count(*) FROM federation_standstill WHERE ended_at IS NULL),
+       (SELECT count(*) FROM federation_keptroom WHERE ended_at IS NULL)
 """
 COMMITTED = "SELECT FROM simulation.changes WHERE what = 'attempt' AND id = %s AND after = 'starting' LIMIT 1"
 
@@ -89,6 +91,7 @@ class World:
     swarm: Swarm = ANY
     keeps_steps: bool = False
     """Whether what happens in the clusters is noted for `steps`."""
+    scale: Scale = field(init=False)
     scheduler: Scheduler = field(init=False)
     machine: Machine = field(init=False)
     faults: Faults = field(init=False)
@@ -140,12 +143,16 @@ class World:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed}/world")
-        self.pace = random.Random(f"{self.seed}/pace").choice(PACES)
         is_pct = self.chance.random() < 0.4
         policy = Policy(
             is_pct, change_one_in=self.chance.choice((50, 200, 1000)), tick_one_in=self.chance.choice((4, 16))
         )
-        self.faults = Faults(self.seed, self.size.without, self.size.spared, self.size.only, self.swarm.rates)
+        self.scale = scale_of(self.seed, self.size.scale, self.swarm)
+        self.pace = random.Random(f"{self.seed}/pace").choice(self.scale.paces)
+        without = (*self.size.without, *sorted(self.scale.without))
+        self.faults = Faults(
+            self.seed, without, self.size.spared, self.size.only, self.swarm.rates, share=self.scale.kinds
+        )
         self.begins_at = begins_at(self.seed, self.faults.rates)
         began_us = round(self.begins_at.timestamp() * MICROSECONDS)
         self.scheduler = Scheduler(self.seed, self.watch, policy, began_us)
@@ -226,8 +233,9 @@ class World:
         bells._listening = self.broker.listening  # noqa: SLF001
         bells.POLL_SECONDS = BELL_POLL_SECONDS * self.pace
         feeds.PULSE_SECONDS, observers.LEASE_SECONDS = PULSE_SECONDS, LEASE_SECONDS
+        feeds.RECORD_SECONDS, feeds.INVENTORY_SECONDS = WRITTEN_SECONDS
         settings.CLUSTER_LOST_SECONDS = LOST_SECONDS
-        set_half_life(self.seed, self.faults.rates)
+        beginnings.configure(self.seed, self.faults.rates)
         observers.ROUND_SECONDS = min(OBSERVER_ROUND_SECONDS * self.pace, LONGEST_ROUND_SECONDS)
         self.scheduler.on_step = self._on_step
 
@@ -257,7 +265,7 @@ class World:
         chance, few = self.chance, self.size.alone
         names = ["bell-1", "observer-1", "worker-1"]
         if not few:
-            names += [name for name in ("bell-2", "observer-2", "worker-2") if chance.random() < 0.5]
+            names += [name for name in ("bell-2", "observer-2", "worker-2") if chance.random() < self.scale.doubled]
             if chance.random() < 0.1:
                 names = [name for name in names if not name.startswith("worker")]
         for name in [*names, "web", "operator"]:
@@ -265,7 +273,7 @@ class World:
         if self.clusters[CLUSTERS[1]].has_kueue:
             self.wish("probes a cluster", lambda: probe_cluster(SYSTEM, administration.cluster_id(CLUSTERS[1])))
         beginnings.begin(self)
-        chaos = chance.uniform(*self.swarm.chaos_seconds)
+        chaos = chance.uniform(*(self.scale.chaos_seconds or self.swarm.chaos_seconds))
         for event in self.faults.events():
             self.scheduler.after(self.faults.between(0, chaos), lambda event=event: Mischief(self).befall(event))  # type: ignore[misc]
         self.scheduler.after(READ_SECONDS, self._read_states)
@@ -382,7 +390,7 @@ class World:
             return False
         if any(cluster.running for cluster in self.clusters.values()):
             return False
-        return self.watch.rows(STILL) == [(0, 0, 0)]
+        return image_pulls.are_over(self) and self.watch.rows(STILL) == [(0, 0, 0, 0)]
 
 
 def _is_second(name: str) -> bool:

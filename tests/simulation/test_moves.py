@@ -15,7 +15,7 @@ ELSEWHERE = {
     "clocks_differ", "list_lacks", "name_taken", "uid_lies", "hook_changes", "hook_refuses", "hook_fails",
     "late", "service_name_taken", "wishes_refused", "gate_forbidden", "gate_refused",
     "release_unheard", "nodes_kill", "month_ends", "unannounced", "overtaken", "logs_decide",
-    "budgeted",
+    "budgeted", "room_kept", "exchanged",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 
@@ -31,6 +31,7 @@ def handlers():
         bulk_requests,
         catalogue,
         hidden_pods,
+        image_pulls,
         limit_forms,
         meanwhile,
         mischief,
@@ -47,7 +48,7 @@ def handlers():
     )
 
     users = (bulk_requests, limit_forms, meanwhile, mistakes, questions, trees)
-    own = (*users, hidden_pods, notices, outages, reservations, restores, spoiling, supplies)
+    own = (*users, hidden_pods, image_pulls, notices, outages, reservations, restores, spoiling, supplies)
     modules = (administration, catalogue, strangers, *own)
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
     return ours.union(*(module.EVENTS for module in modules))

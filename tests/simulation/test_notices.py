@@ -72,3 +72,14 @@ def test_a_node_that_goes_away_keeps_its_pods_and_gets_no_more_until_it_stays_af
     cluster.repair_node("east-0")
     timer.run_for(60)
     assert [run.code for run in cluster.runs] == [0, 0]
+
+
+def test_no_node_is_announced_to_go_away_in_a_healed_world():
+    """Nobody would repair it."""
+    from devtools.simulation.notices import give_notice  # noqa: PLC0415 - as above
+
+    asked: list[str] = []
+    faults = SimpleNamespace(is_healed=True, choose=lambda _: asked.append("choose"))
+    world: Any = SimpleNamespace(faults=faults, clusters={}, noticed=[])
+    give_notice(world)
+    assert (asked, world.noticed) == ([], [])

@@ -1,0 +1,64 @@
+"""Guards of pulled images, of room that is kept for jobs, and of converted charges."""
+
+from typing import Any
+
+import quotas.operations
+from billing.operations import periods
+from devtools.simulation.swarm import Swarm, only
+from federation.engine.prepulls import Outcome, Verdict
+from federation.operations import pull_calls, reconciliation
+from quotas.models import KeptIdle
+
+from . import Change, mutant
+
+KEPT = {"room_kept": 1.0}
+PULLED = {"prepulled": 3.0, "reply_lost": 0.1, "death": 0.001}
+
+
+@mutant(only(PULLED))
+def _pulls_are_left_behind(change: Change) -> None:
+    """The object of a pull that has ended counts as gone although it is there, and the comparison leaves such objects alone too."""
+
+    async def remove(driver: Any, pull: Any) -> pull_calls.Gone:  # noqa: ARG001 - as the original
+        return pull_calls.Gone()
+
+    original = reconciliation.separated
+
+    def separated(listed: Any) -> tuple[Any, Any]:
+        return original(listed)[0], []
+
+    change.put(pull_calls, "remove", remove)
+    change.put(reconciliation, "separated", separated)
+
+
+@mutant(only(PULLED | {"image_missing": 0.6}))
+def _a_pod_on_a_node_has_its_image(change: Change) -> None:
+    """A pull counts as done as soon as its pod has a node, whatever it waits for."""
+    original = pull_calls.verdict
+
+    def verdict(node: str, pods: Any, job: Any, lasted: Any) -> Verdict:
+        is_placed = any(pod.node == node for pod in pods)
+        return Verdict(Outcome.PULLED) if is_placed else original(node, pods, job, lasted)
+
+    change.put(pull_calls, "verdict", verdict)
+
+
+@mutant(only(KEPT))
+def _idle_goes_on(change: Change) -> None:
+    """What was kept idle for a job counts as used by its team on and on, also when the job was placed."""
+
+    def keep_idle(idle: Any) -> None:
+        known = set(KeptIdle.objects.filter(ended_at=None).values_list("holder_id", flat=True))
+        new = [(holder, one) for holder, one in idle.items() if holder not in known and any(one.amounts.values())]
+        KeptIdle.objects.bulk_create(
+            KeptIdle(holder_id=holder, tenant_id=one.tenant_id, amounts=dict(one.amounts), until_at=one.until)
+            for holder, one in new
+        )
+
+    change.put(quotas.operations, "keep_idle", keep_idle)
+
+
+@mutant(Swarm(rates={"exchanged": 1.0}, chaos_seconds=(25.0, 60.0), keeps_books=True))
+def _corrected_rates_change_nothing(change: Change) -> None:
+    """Days whose rate came, or was corrected, after they were posted are not converted again."""
+    change.put(periods, "convert_days", lambda _turn=None: 0)

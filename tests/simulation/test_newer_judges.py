@@ -1,0 +1,133 @@
+"""The judges of pulled images, of room that is kept for jobs, and of converted charges object to what must not be, and to nothing else."""
+
+from datetime import date
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+JUNE, DAY = date(2026, 6, 1), date(2026, 6, 3)
+ACME = "the organisation"
+
+
+def world(rows, kind, **more):
+    """A world of this kind whose books were kept, in which statements find these rows."""
+    given: dict[str, Any] = {
+        "are_books_kept": True,
+        "faults": SimpleNamespace(rates={kind: 1.0}),
+        "watch": SimpleNamespace(rows=lambda statement, *_: rows.get(statement, [])),
+        "links": {"east": SimpleNamespace(is_destroyed=False)},
+        "removed": [],
+    }
+    return SimpleNamespace(**(given | more))
+
+
+def modules():
+    # Django must be set up before the gateway is imported, so this is not at the top.
+    from devtools.simulation import crowding, exchanging, image_pulls  # noqa: PLC0415
+
+    return SimpleNamespace(crowding=crowding, exchanging=exchanging, image_pulls=image_pulls)
+
+
+def charge(
+    *, quote: str | None = "EUR", said: object = 5, is_open: bool = True, is_settled: bool = False
+) -> tuple[Any, ...]:
+    """An entry that charges ten dollars, and what stands for it in another currency."""
+    amount = None if said is None else Decimal(str(said))
+    return ("day/1", ACME, JUNE, is_open, DAY, "USD", Decimal(10), quote, amount, is_settled)
+
+
+REFERENCES = [(1, None, "USD", Decimal("1.25"), date(2026, 5, 28)), (2, None, "CHF", Decimal("0.5"), date(2026, 6, 2))]
+BY_HAND = [(ACME, "EUR", "USD", Decimal(4), date(2026, 6, 3), date(2026, 6, 4))]
+
+
+@pytest.mark.parametrize(
+    ("row", "references", "overrides", "is_right"),
+    [
+        (charge(said=8), REFERENCES, [], True),
+        (charge(said=7), REFERENCES, [], False),
+        (charge(said="2.5"), REFERENCES, BY_HAND, True),  # what was agreed counts before all others
+        (charge(said=8), REFERENCES, BY_HAND, False),
+        (
+            charge(said=8),
+            [*REFERENCES, (3, None, "USD", Decimal("1.25"), date(2026, 6, 4))],
+            [],
+            True,
+        ),  # of a later day
+        (charge(said=5), [*REFERENCES, (3, None, "USD", Decimal(2), date(2026, 6, 1))], [], True),
+        (
+            charge(said=8),
+            [*REFERENCES, (3, ACME, "USD", Decimal(5), date(2026, 5, 28))],
+            [],
+            False,
+        ),  # of the organisation
+        (charge(quote=None, said=None), REFERENCES, [], False),
+        (charge(quote=None, said=None, is_open=False), REFERENCES, [], True),
+        (charge(quote=None, said=None), [], [], True),
+        (charge(quote=None, said=None), [(1, None, "USD", Decimal(2), date(2026, 5, 27))], [], True),  # a week ago
+    ],
+)
+def test_charges_are_converted_at_the_rates_that_count(row, references, overrides, is_right):
+    module = modules().exchanging
+    rows = {
+        module.CONVERTED: [row],
+        module.REFERENCES: references,
+        module.OVERRIDES: overrides,
+        module.CURRENCIES: [(JUNE, "EUR")],
+    }
+    found = module.promise_16_charges_are_converted_at_the_rates_that_count(world(rows, "exchanged"))
+    assert (found == []) == is_right
+
+
+def test_what_a_month_of_another_currency_settled_stays():
+    module = modules().exchanging
+    currencies = [(JUNE, "EUR"), (date(2026, 7, 1), "CHF")]
+    rows = {
+        module.CONVERTED: [charge(said=1, is_open=False, is_settled=True)],
+        module.REFERENCES: REFERENCES,
+        module.CURRENCIES: currencies,
+    }
+    assert module.promise_16_charges_are_converted_at_the_rates_that_count(world(rows, "exchanged")) == []
+    rows[module.CURRENCIES] = currencies[:1]
+    assert module.promise_16_charges_are_converted_at_the_rates_that_count(world(rows, "exchanged")) != []
+
+
+LABELS = {"switchyard.dev/preparation": "prepull", "switchyard.dev/install": "us"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "copies", "is_destroyed", "gone", "is_right"),
+    [
+        (LABELS, [], False, [], False),
+        (LABELS, ["uid"], False, [], True),  # a stranger's copy
+        (LABELS, [], True, [], True),
+        (LABELS, [], False, [("east",)], True),
+        ({"switchyard.dev/install": "us"}, [], False, [], True),  # of an attempt
+        ({"switchyard.dev/preparation": "prepull"}, [], False, [], True),  # no longer ours
+    ],
+)
+def test_pulls_leave_no_object_behind(labels, copies, is_destroyed, gone, is_right):
+    module = modules().image_pulls
+    job = SimpleNamespace(name="swy-a", uid="uid", labels=labels)
+    cluster = SimpleNamespace(name="east", jobs={"key": job}, copies=set(copies), pulled=set())
+    links = {"east": SimpleNamespace(is_destroyed=is_destroyed)}
+    given = world({module.GONE: gone}, "prepulled", clusters={"east": cluster}, links=links)
+    assert (module.pulls_of_images_leave_nothing_behind(given) == []) == is_right
+    assert module.are_over(given) == is_right
+
+
+def test_an_image_counts_as_pulled_only_where_it_was():
+    module = modules().image_pulls
+    cluster = SimpleNamespace(pulled={("east", "train:1", "east-0")})
+    for node, is_right in (("east-0", True), ("east-1", False)):
+        rows = {module.PULLED: [("east", "train:1", node)]}
+        given = world(rows, "prepulled", clusters={"east": cluster})
+        assert (module.an_image_counts_as_pulled_only_where_it_was(given) == []) == is_right
+
+
+def test_room_that_is_kept_for_nothing_and_idle_that_is_charged_wrongly_are_named():
+    module = modules().crowding
+    assert module.what_is_kept_idle_is_charged_while_it_is_kept(world({}, "room_kept")) == []
+    rows = {module.STANDING: [("job",)], module.CHARGED: [("idle", "room", "it goes on")]}
+    assert len(module.what_is_kept_idle_is_charged_while_it_is_kept(world(rows, "room_kept"))) == 2

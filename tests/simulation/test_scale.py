@@ -1,0 +1,46 @@
+"""Most worlds are small; those of kept seeds, and those in which a defect is looked for in its swarm, are whole."""
+
+import pytest
+
+from devtools.simulation.faults import RATES, Faults
+from devtools.simulation.kept import KEPT
+from devtools.simulation.scale import SMALL, WHOLE, scale_of
+from devtools.simulation.swarm import ANY, only
+
+
+def test_one_world_in_eight_is_whole():
+    drawn = [scale_of(seed, "", ANY) for seed in range(2000)]
+    assert 200 < drawn.count(WHOLE) < 300
+    assert drawn.count(WHOLE) + drawn.count(SMALL) == 2000
+    assert drawn == [scale_of(seed, "", ANY) for seed in range(2000)]
+
+
+def test_a_scale_can_be_asked_for():
+    assert {scale_of(seed, "small", ANY).name for seed in range(20)} == {"small"}
+    assert {scale_of(seed, "whole", ANY).name for seed in range(20)} == {"whole"}
+
+
+def test_the_swarm_of_a_defect_says_how_much_there_is():
+    assert {scale_of(seed, "", only({"death": 0.1})).name for seed in range(20)} == {"whole"}
+
+
+def test_kept_seeds_have_whole_worlds():
+    assert {size.scale for _, size in KEPT} == {"whole"}
+
+
+@pytest.mark.parametrize("seed", range(3, 9))
+def test_a_small_world_has_fewer_of_the_kinds_that_its_seed_draws(seed):
+    whole = Faults(seed).rates
+    small = Faults(seed, tuple(SMALL.without), share=SMALL.kinds).rates
+    assert len(small) < len(whole) or not whole
+    assert small.items() <= whole.items()
+    assert SMALL.without <= RATES.keys()
+
+
+def test_a_small_world_has_the_first_job_and_the_last():
+    # Django must be set up before the gateway is imported, so this is not at the top.
+    from devtools.simulation.beginnings import few  # noqa: PLC0415
+
+    assert few([1, 2, 3, 4], 2) == [1, 4]
+    assert few([1, 2], 2) == [1, 2]
+    assert few([1, 2, 3], None) == [1, 2, 3]
