@@ -10,7 +10,7 @@ from .report import show
 from .run import Result, Runner
 from .shrink import shrunk
 from .size import size_of
-from .swarm import ANY
+from .swarm import ANY, Swarm
 
 
 def hunt(runner: Runner, wanted: argparse.Namespace, *, shrink_seconds: float) -> dict[str, object]:
@@ -19,7 +19,7 @@ def hunt(runner: Runner, wanted: argparse.Namespace, *, shrink_seconds: float) -
     caught = 0
     for name in hunted:
         with put_in(name, is_sound=wanted.sound) as swarm:
-            runner.swarm = ANY if wanted.drawn else swarm
+            runner.swarm = Swarm() if wanted.drawn else swarm  # not ANY itself: a broken run need not go on
             try:
                 caught += _is_caught(name, runner, wanted, shrink_seconds)
             finally:

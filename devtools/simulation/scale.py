@@ -51,5 +51,5 @@ def scale_of(seed: int, wanted: str, swarm: Swarm) -> Scale:
     """The scale of that name; without one, the seed's. Where a defect is looked for in a swarm, that says how much there is."""
     if wanted:
         return SCALES[wanted]
-    is_whole = swarm is not ANY or random.Random(f"{seed}/scale").randrange(WHOLE_ONE_IN) == 0
+    is_whole = swarm != ANY or random.Random(f"{seed}/scale").randrange(WHOLE_ONE_IN) == 0
     return WHOLE if is_whole else SMALL
