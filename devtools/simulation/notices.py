@@ -41,7 +41,7 @@ def give_notice(world: "World", left: int = LOOKS) -> None:
     two minutes.
     """
     if world.faults.is_healed:
-        return  # nobody would repair the node
+        return  # no operator would repair the node
     if left and not any(cluster.running for cluster in world.clusters.values()):
         world.scheduler.after(LOOK_SECONDS, lambda: give_notice(world, left - 1))
         return

@@ -75,7 +75,7 @@ def test_a_node_that_goes_away_keeps_its_pods_and_gets_no_more_until_it_stays_af
 
 
 def test_no_node_is_announced_to_go_away_in_a_healed_world():
-    """Nobody would repair it."""
+    """No operator would repair it."""
     from devtools.simulation.notices import give_notice  # noqa: PLC0415 - as above
 
     asked: list[str] = []
