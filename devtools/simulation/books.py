@@ -22,6 +22,7 @@ from billing.operations.sharing import accept_negative_idle
 from foundation.problems import Problem
 from tenancy.queries import SYSTEM, Actor
 
+from . import exchanging
 from .adjustments import MONTH, adjust, key_of_a_day
 from .backend.base import DatabaseWrapper
 from .bad_days import BadDay
@@ -100,7 +101,9 @@ class Books:
         self._let_work(CLOSES_AT, "is a month older", Clerk.wishes, WISHES)
         self._lose_the_database(0.0)
         BadDay(self._world).befall()
-        if self._world.swarm.keeps_books or self._is_closed_twice:
+        # It closes in the currency of the prices, and knows no rate that is missing.
+        is_exchanged = exchanging.KIND in self._world.faults.rates
+        if not is_exchanged and (self._world.swarm.keeps_books or self._is_closed_twice):
             SecondClose(self._world, (EARLIER, MONTH)).befall()
 
     def _lose_the_database(self, rate: float) -> None:

@@ -58,7 +58,7 @@ def submissions(seed: int, wanted: tuple[int, ...]) -> list[Submission]:
 def install(rates: Mapping[str, float]) -> None:
     """How long jobs wait for room in this world before it is kept."""
     is_soon = KIND in rates
-    snapshots.Snapshot = partial(Snapshot, patience_seconds=PATIENCE_SECONDS) if is_soon else Snapshot  # type: ignore[misc]
+    vars(snapshots)["Snapshot"] = partial(Snapshot, patience_seconds=PATIENCE_SECONDS) if is_soon else Snapshot
     settings.KEPT_ROOM_SECONDS = KEPT_SECONDS if is_soon else _kept_seconds
 
 

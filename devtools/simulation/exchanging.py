@@ -79,7 +79,8 @@ class _Rates(NamedTuple):
         """What counts on that day: what was agreed last for it, or else the last rates of the week, through the euro."""
         for own, has_base, has_quote, rate, start, until in self.overrides:
             if own == organisation and {has_base, has_quote} == {base, quote} and start <= day < until:
-                return rate.quantize(PLACES) if has_base == base else (1 / rate).quantize(PLACES, ROUND_HALF_UP)
+                agreed: Decimal = rate if has_base == base else 1 / rate
+                return agreed.quantize(PLACES, ROUND_HALF_UP)
         legs = [self._of_euro(organisation, one, day) for one in (base, quote)]
         return None if legs[0] is None or legs[1] is None else (legs[1] / legs[0]).quantize(PLACES, ROUND_HALF_UP)
 
@@ -91,7 +92,8 @@ class _Rates(NamedTuple):
             for id_, own, quote, rate, start in self.references
             if quote == currency and own in (None, organisation) and day - WEEK < start <= day
         ]
-        return max(known)[3] if known else None
+        found: Decimal | None = max(known)[3] if known else None
+        return found
 
 
 @judging

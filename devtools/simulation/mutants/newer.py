@@ -5,8 +5,9 @@ from typing import Any
 import quotas.operations
 from billing.operations import periods
 from devtools.simulation.swarm import Swarm, only
+from federation.engine import prepulls
 from federation.engine.prepulls import Outcome, Verdict
-from federation.operations import pull_calls, reconciliation
+from federation.operations import left_preparations, pull_calls, reconciliation
 from quotas.models import KeptIdle
 
 from . import Change, mutant
@@ -22,7 +23,7 @@ def _pulls_are_left_behind(change: Change) -> None:
     async def remove(driver: Any, pull: Any) -> pull_calls.Gone:  # noqa: ARG001 - as the original
         return pull_calls.Gone()
 
-    original = reconciliation.separated
+    original = left_preparations.separated
 
     def separated(listed: Any) -> tuple[Any, Any]:
         return original(listed)[0], []
@@ -34,7 +35,7 @@ def _pulls_are_left_behind(change: Change) -> None:
 @mutant(only(PULLED | {"image_missing": 0.6}))
 def _a_pod_on_a_node_has_its_image(change: Change) -> None:
     """A pull counts as done as soon as its pod has a node, whatever it waits for."""
-    original = pull_calls.verdict
+    original = prepulls.verdict
 
     def verdict(node: str, pods: Any, job: Any, lasted: Any) -> Verdict:
         is_placed = any(pod.node == node for pod in pods)
