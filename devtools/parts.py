@@ -41,18 +41,20 @@ class Plan:
 
 PARTS = (
     Plan(("faults",)),
-    Plan(("contract", "processes")),
     Plan(("browser", "concurrency")),
+    Plan(("contract", "processes")),
+    Plan(("kube", "edge")),
     Plan(("journeys/test_howto.py", "journeys/test_readme.py")),
     Plan(("journeys/test_[!hr]*.py", "journeys/test_real_training.py")),
-    Plan(("kube", "edge")),
-    Plan(("simulation",), computes=True),  # the longest: its seeds have two processes
-    Plan(("rooms/federation",), computes=True),
     Plan(("rooms/[!f]*/", "rooms/foundation"), computes=True),
+    Plan(("rooms/federation",), computes=True),
+    Plan(("simulation",), computes=True),  # its seeds have two processes
     Plan(("engine", "house"), computes=True),
     Plan(("devtools",), computes=True),
 )
-"""Each folder of `tests` is in one of them. A part costs five CPU seconds before its first test."""
+"""Each folder of `tests` is in one of them; of each kind, the longest comes first. A part costs five CPU seconds before its first
+test.
+"""
 TIED = ("setpriv", "--pdeathsig", "TERM")
 """What starts with it ends with us, however we end."""
 CHECKS = (sys.executable, "-m", "devtools.check")
@@ -91,8 +93,8 @@ def costliest(lines: Iterable[str]) -> Sequence[str]:
 
 def _run_all(further: Sequence[str]) -> Iterator["Run"]:
     """The checks and all parts, each when it has ended; the parts with these further arguments."""
-    waiting = [Run("checks", CHECKS, has_low_priority=True)]
-    waiting += [_tests(str(number), plan, further) for number, plan in enumerate(PARTS, start=1)]
+    waiting = [_tests(str(number), plan, further) for number, plan in enumerate(PARTS, start=1)]
+    waiting.append(Run("checks", CHECKS, has_low_priority=True))  # the shortest: it fills what is left at the end
     running: list[Run] = []
     while waiting or running:
         while len(running) < AT_ONCE and (run := _next(waiting, running)):

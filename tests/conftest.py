@@ -14,7 +14,8 @@ from hypothesis import settings
 from devtools import prepared
 from foundation.caches import reset_all
 from foundation.passwords import GivingWayArgon2PasswordHasher
-from tests.emptying import empty_tables, needs_new_session
+from tests.emptying import close_emptying_session, empty_tables, needs_new_session
+from tests.kept_statements import statements_are_kept
 from tests.laws import USUAL, share_of
 from tests.servers import MIGRATED
 
@@ -29,12 +30,26 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix):
         connection.settings_dict["TEST"]["TEMPLATE"] = os.environ[MIGRATED]
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup):
+    """Meanwhile the database has the tables of the gateway."""
+    yield
+    close_emptying_session()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def tables_are_emptied_cheaply():
     """Tests that commit end with it, and keep their session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", empty_tables)
         patch.setattr(TransactionTestCase, "_should_reload_connections", needs_new_session)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kept_statements():
+    """Sessions do not plan again for each test what they planned for one before."""
+    with statements_are_kept():
         yield
 
 

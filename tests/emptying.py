@@ -9,33 +9,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from django.db import connection, transaction
+import psycopg
+from django.db import connection
 from psycopg import sql
 
-from foundation.transactions import retried
-
 KEPT = {"django_content_type", "auth_permission"}
+NOT_OURS = {"context", "cursor_factory", "prepare_threshold"}
+"""Parameters of Django's sessions that this one has otherwise."""
 MOST_BYTES = 2**20
 """A table that grew beyond this is truncated, with all others: nothing of it remains that the next test would read past."""
 TABLES = (Path(__file__).parent.parent / "federation/migrations/0001_tables.sql").read_text()
 SEED = TABLES[TABLES.index("INSERT INTO federation_priorityclass") :].partition(";")[0] + " ON CONFLICT DO NOTHING"
 """Rows that a new installation begins with."""
-EMPTY = """
-DO $$
-DECLARE
-    one regclass;
-    is_large boolean := false;
-BEGIN
-    FOREACH one IN ARRAY {tables}::regclass[] LOOP
-        CONTINUE WHEN pg_relation_size(one) = 0;
-        is_large := is_large OR pg_relation_size(one) > {most_bytes};
-        EXECUTE format('DELETE FROM %s', one);
-    END LOOP;
-    IF is_large THEN
-        TRUNCATE {names};
-    END IF;
-END $$
-"""
+MOST_TRIES = 4
+IS_LARGE = "SELECT max(pg_relation_size(name)) > %s FROM unnest(%s::regclass[]) name"
 CLEAN = """
 SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()
 """
@@ -56,20 +43,79 @@ def needs_new_session(*_: Any) -> bool:
     return False
 
 
-@retried  # a page that a closed window had asked for may still be read
 def empty_tables(*_: Any) -> None:
     """Leaves no row that a test can have written. Waits for all transactions that still use a table, as TRUNCATE does."""
-    names = sql.SQL(", ").join(sql.Identifier(name) for name in _filled_by_tests())
-    tables = sql.Literal([f'"{name}"' for name in _filled_by_tests()])
-    with transaction.atomic(), connection.cursor() as cursor:
-        # Triggers on append-only tables refuse; a replica's session skips them.
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(names))
-        cursor.execute(sql.SQL(EMPTY).format(tables=tables, names=names, most_bytes=sql.Literal(MOST_BYTES)))
-        cursor.execute(SEED)
+    if connection.connection is not None and not connection.connection.closed:
+        connection.connection.rollback()  # what a test left open would be waited for without end
+    for _ in range(MOST_TRIES):
+        session = _session()
+        try:
+            _empty(session)
+        except psycopg.errors.DeadlockDetected:
+            continue  # a page that a closed window had asked for may still be read
+        except psycopg.OperationalError:
+            if not session.closed:  # else the test ended all sessions
+                raise
+        else:
+            return
+    _empty(_session())
+
+
+def _empty(session: psycopg.Connection[Any]) -> None:
+    with session.transaction():
+        session.execute(_lock())
+        [is_large] = session.execute(IS_LARGE, [MOST_BYTES, _names()]).fetchone()
+        session.execute(_truncate() if is_large else _delete())
+        session.execute(SEED)
+
+
+def close_emptying_session() -> None:
+    """Before the tests' database is dropped."""
+    while _sessions:
+        _sessions.pop().close()
+
+
+_sessions: list[psycopg.Connection[Any]] = []
+
+
+def _session() -> psycopg.Connection[Any]:
+    """One for this alone: triggers on append-only tables refuse, a replica's session skips them, and one that becomes a replica's
+    or ceases to be one plans all its statements again.
+    """
+    if not _sessions or _sessions[0].closed:
+        _sessions.clear()
+        given = {name: value for name, value in connection.get_connection_params().items() if name not in NOT_OURS}
+        session = psycopg.connect(**given, autocommit=True, prepare_threshold=0)
+        session.execute("SET session_replication_role = replica", prepare=False)
+        _sessions.append(session)
+    return _sessions[0]
 
 
 @cache
-def _filled_by_tests() -> tuple[str, ...]:
+def _names() -> list[str]:
     tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
-    return tuple(sorted(set(tables) - KEPT))
+    return sorted(set(tables) - KEPT)
+
+
+@cache
+def _lock() -> sql.Composed:
+    return sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(_identifiers())
+
+
+@cache
+def _truncate() -> sql.Composed:
+    return sql.SQL("TRUNCATE {}").format(_identifiers())
+
+
+@cache
+def _delete() -> sql.Composed:
+    """One statement, which is planned once."""
+    each = [
+        sql.SQL("{} AS (DELETE FROM {})").format(sql.Identifier(f"d{number}"), sql.Identifier(name))
+        for number, name in enumerate(_names())
+    ]
+    return sql.SQL("WITH {} SELECT").format(sql.SQL(", ").join(each))
+
+
+def _identifiers() -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(name) for name in _names())

@@ -3,10 +3,14 @@
 import threading
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from tests.emptying import needs_new_session
+from federation.models import PriorityClass
+from tenancy.models import Tenant
+from tests.builders import make_tenant
+from tests.emptying import empty_tables, needs_new_session
 from tests.kept_sessions import end_sessions, sessions_are_kept
+from tests.kept_statements import forget_statements
 from tests.kept_threads import KeptPools
 
 STATE = """
@@ -73,6 +77,67 @@ def test_threads_that_are_kept_have_ended_their_work_and_serve_the_next_owner():
         assert pools.kept("more", 2) is not pools.kept("more", 1)
     finally:
         pools.end()
+
+
+def prepared():
+    """How often each statement about a number was planned for its values, and not, in this session."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE statement LIKE '%%numbers%%'")
+        return [count for (count,) in cursor.fetchall()]
+
+
+def numbers():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM numbers ORDER BY x")
+        return cursor.fetchall()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_statements_stay_prepared_after_a_rollback_and_a_changed_table_is_seen():
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE numbers (x int)")
+    forget_statements()
+    try:
+        for _ in range(3):
+            with pytest.raises(KeyError), transaction.atomic():
+                with connection.cursor() as cursor:
+                    cursor.execute("INSERT INTO numbers VALUES (1)")
+                assert numbers() == [(1,)]
+                raise KeyError
+        assert prepared() == [2, 2]
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("ALTER TABLE numbers ADD COLUMN y int DEFAULT 7")
+                cursor.execute("INSERT INTO numbers VALUES (1)")
+            assert [numbers() for _ in range(3)] == [[(1, 7)]] * 3
+            transaction.set_rollback(True)
+        assert numbers() == []
+        forget_statements()
+        assert prepared() == []
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE numbers")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_test_wrote_is_gone_however_it_ended_and_what_an_installation_begins_with_is_there():
+    make_tenant("acme/research")
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM federation_priorityclass WHERE name = 'low'")
+    connection.set_autocommit(False)
+    make_tenant("other")
+    empty_tables()
+    connection.set_autocommit(True)
+    assert Tenant.objects.count() == 0
+    assert sorted(PriorityClass.objects.values_list("name", flat=True)) == ["high", "low", "normal"]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+    make_tenant("acme")
+    empty_tables()
+    assert Tenant.objects.count() == 0
 
 
 def in_a_thread(work):

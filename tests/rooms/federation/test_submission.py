@@ -14,6 +14,7 @@ from quotas.operations import put_limit
 from tenancy.models import AuditEntry, IdempotencyRecord
 from tenancy.queries import SYSTEM, actor_for
 from tests.builders import bind, make_cluster, make_flavor, make_node, make_spec, make_tenant, make_user
+from tests.kept_statements import forget_statements
 
 pytestmark = pytest.mark.django_db
 TENANT = "acme/research"
@@ -267,6 +268,7 @@ def test_ten_thousand_jobs_are_stored_in_a_handful_of_statements(actor, django_a
 
 
 def test_the_statements_of_a_submission_are_not_planned_again_each_time(actor):
+    forget_statements()
     for number in range(20):
         submit(actor, name=f"train-{number}")
     with connection.cursor() as cursor:
