@@ -59,7 +59,7 @@ def statements_are_kept() -> Iterator[None]:
     def opened(self: DatabaseWrapper, parameters: dict[str, Any]) -> Any:
         session = _new(self, parameters)
         if session.prepare_threshold is not None:
-            session._prepared = KeptStatements()  # noqa: SLF001 - psycopg offers no other way
+            session._prepared = KeptStatements()
         return session
 
     with pytest.MonkeyPatch.context() as patch:
@@ -70,4 +70,4 @@ def statements_are_kept() -> Iterator[None]:
 def forget_statements() -> None:
     """The session of this thread has prepared nothing yet."""
     connection.ensure_connection()
-    connection.connection._prepared.forget()  # noqa: SLF001 - see above
+    connection.connection._prepared.forget()
