@@ -47,7 +47,7 @@ def empty_tables(*_: Any) -> None:
     """Leaves no row that a test can have written. Waits for all transactions that still use a table, as TRUNCATE does."""
     if connection.connection is not None and not connection.connection.closed:
         connection.connection.rollback()  # what a test left open would be waited for without end
-    for _ in range(MOST_TRIES):
+    for _number in range(MOST_TRIES):
         session = _session()
         try:
             _empty(session)
