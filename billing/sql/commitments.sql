@@ -34,7 +34,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER billing_admit_commitment BEFORE INSERT ON billing_commitment
+CREATE OR REPLACE TRIGGER billing_admit_commitment BEFORE INSERT ON billing_commitment
     FOR EACH ROW EXECUTE FUNCTION billing_admit_commitment();
 
 -- A version waits for all who rate. Its clusters are the organisation's, its times whole hours, its total all payments.
@@ -69,9 +69,9 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER billing_a_await_raters BEFORE INSERT ON billing_commitmentversion
+CREATE OR REPLACE TRIGGER billing_a_await_raters BEFORE INSERT ON billing_commitmentversion
     FOR EACH ROW EXECUTE FUNCTION billing_await_raters();
-CREATE TRIGGER billing_b_admit_version BEFORE INSERT ON billing_commitmentversion
+CREATE OR REPLACE TRIGGER billing_b_admit_version BEFORE INSERT ON billing_commitmentversion
     FOR EACH ROW EXECUTE FUNCTION billing_admit_commitment_version();
 
 -- A mark locks the row until its transaction commits, so that who splits the day sees what the mark is for.
@@ -87,7 +87,7 @@ BEGIN
     ON CONFLICT (organisation_id, day) DO UPDATE SET marks = d.marks + 1;
     RETURN NULL;
 END $$;
-CREATE TRIGGER billing_mark_commitment_days AFTER INSERT ON billing_commitmentversion
+CREATE OR REPLACE TRIGGER billing_mark_commitment_days AFTER INSERT ON billing_commitmentversion
     FOR EACH ROW EXECUTE FUNCTION billing_mark_commitment_days();
 
 -- The ledger counted a tenant's day: its quantity, price or credits may differ.
@@ -101,7 +101,7 @@ BEGIN
     ON CONFLICT (organisation_id, day) DO UPDATE SET marks = d.marks + 1;
     RETURN NULL;
 END $$;
-CREATE TRIGGER billing_mark_counted_commitments AFTER INSERT ON billing_ledgerstep
+CREATE OR REPLACE TRIGGER billing_mark_counted_commitments AFTER INSERT ON billing_ledgerstep
     FOR EACH ROW EXECUTE FUNCTION billing_mark_counted_commitments();
 
 -- A policy on idle capacity says where the unused part stands.
@@ -113,7 +113,7 @@ BEGIN
     ON CONFLICT (organisation_id, day) DO UPDATE SET marks = d.marks + 1;
     RETURN NULL;
 END $$;
-CREATE TRIGGER billing_mark_shared_commitments AFTER INSERT ON billing_sharingpolicy
+CREATE OR REPLACE TRIGGER billing_mark_shared_commitments AFTER INSERT ON billing_sharingpolicy
     FOR EACH ROW EXECUTE FUNCTION billing_mark_shared_commitments();
 
 CREATE OR REPLACE FUNCTION billing_admit_commitment_day() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -126,7 +126,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER billing_admit_commitment_day BEFORE INSERT ON billing_commitmentday
+CREATE OR REPLACE TRIGGER billing_admit_commitment_day BEFORE INSERT ON billing_commitmentday
     FOR EACH ROW EXECUTE FUNCTION billing_admit_commitment_day();
 
 -- How a day of a commitment differs from what its version costs, from its hours, or from the ledger; no rows if all agree.
@@ -197,7 +197,7 @@ BEGIN
     RETURN NULL;
 END $$;
 -- Hours are written last, after the entries of their day.
-CREATE TRIGGER billing_judge_commitment_hour AFTER INSERT ON billing_commitmenthour
+CREATE OR REPLACE TRIGGER billing_judge_commitment_hour AFTER INSERT ON billing_commitmenthour
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION billing_judge_commitment_hour();
 
 CREATE OR REPLACE FUNCTION billing_judge_commitment_entry() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -246,7 +246,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER billing_judge_commitment_lines AFTER INSERT ON billing_ledgerline
+CREATE OR REPLACE TRIGGER billing_judge_commitment_lines AFTER INSERT ON billing_ledgerline
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION billing_judge_commitment_lines();
 
 -- The days of a month that are not split by what applies; a month closes without any.
@@ -274,14 +274,14 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER billing_judge_split_month BEFORE UPDATE ON billing_ledgerperiod
+CREATE OR REPLACE TRIGGER billing_judge_split_month BEFORE UPDATE ON billing_ledgerperiod
     FOR EACH ROW WHEN (NEW.state = 'closed' AND OLD.state <> 'closed') EXECUTE FUNCTION billing_judge_split_month();
 
-CREATE TRIGGER billing_keep_commitments BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_commitment
+CREATE OR REPLACE TRIGGER billing_keep_commitments BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_commitment
     FOR EACH STATEMENT EXECUTE FUNCTION billing_keep();
-CREATE TRIGGER billing_keep_versions BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_commitmentversion
+CREATE OR REPLACE TRIGGER billing_keep_versions BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_commitmentversion
     FOR EACH STATEMENT EXECUTE FUNCTION billing_keep();
-CREATE TRIGGER billing_keep_splits BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_commitmentday
+CREATE OR REPLACE TRIGGER billing_keep_splits BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_commitmentday
     FOR EACH STATEMENT EXECUTE FUNCTION billing_keep();
-CREATE TRIGGER billing_keep_split_hours BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_commitmenthour
+CREATE OR REPLACE TRIGGER billing_keep_split_hours BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_commitmenthour
     FOR EACH STATEMENT EXECUTE FUNCTION billing_keep();
