@@ -145,7 +145,15 @@ def test_the_page_shows_utilisation_coverage_and_what_tenants_bear(north, client
     committed()
     client.force_login(finance)
     text = client.get("/commitments/?month=2026-10").content.decode()
-    for words in ("744.00", "742.00", "2 of h100, on demand, on north", "format=csv", "Coverage", "Covered usage", "100.0"):
+    for words in (
+        "744.00",
+        "742.00",
+        "2 of h100, on demand, on north",
+        "format=csv",
+        "Coverage",
+        "Covered usage",
+        "100.0",
+    ):
         assert words in text, words
     assert "No commitments in this month" in client.get("/commitments/?month=2026-09").content.decode()
     assert client.get("/commitments/?organisation=other").status_code == 404
