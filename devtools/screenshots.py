@@ -43,6 +43,7 @@ PAGES = {
     "node-hours": "/idle/node-hours/",
     "lost-work": "/lost-work/",
     "currencies": "/currencies/",
+    "commitments": "/commitments/",
     "shares": "/shares/",
     "budgets": "/budgets/",
     "budget-edit": "/budgets/set/",

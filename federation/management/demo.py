@@ -216,6 +216,21 @@ PREPULLS = (  # cluster, name, images
     ("frankfurt", "training", ("registry.example/llm/train:2.3", "registry.example/llm/tune:2.3")),
     ("dublin", "vision", ("registry.example/vision/seg:0.14",)),
 )
+COMMITMENTS = """
+commitments:
+  - name: h100-frankfurt
+    kind: reserved_instance
+    clusters: [frankfurt]
+    flavor: h100-80gb
+    capacity_type: on_demand
+    units: 24
+    start: {start:%Y-%m-%d}T00:00:00Z
+    until: {until:%Y-%m-%d}T00:00:00Z
+    upfront: 60000
+    recurring: 28500
+    currency: USD
+"""
+"""Some GPUs of the largest cluster for a year from this month on, cheaper than by the hour."""
 
 
 @dataclass(frozen=True, slots=True)

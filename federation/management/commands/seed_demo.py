@@ -15,8 +15,9 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from billing.models import BillingCurrency, Budget, Rate
+from billing.models import BillingCurrency, Budget, Commitment, Rate
 from billing.operations.budgets import put_budget
+from billing.operations.commitments import apply_commitments
 from billing.operations.exchange import import_reference_rates, set_billing_currency
 from billing.operations.prices import NewPrice, create_price
 from billing.queries import price_book
@@ -30,6 +31,7 @@ from federation.management.demo import (
     BILLED_IN,
     BORROWING,
     BUDGETS,
+    COMMITMENTS,
     DOLLARS_A_EURO,
     FLEET,
     LIMITS,
@@ -100,6 +102,7 @@ class Command(GatewayCommand):
         _count_rows()
         _budgets()
         _currency(organisation)
+        _commitments(organisation)
         _prepulls()
         live = _live_jobs(people)
         self.stdout.write(_report(address, past, live, as_json=json))
@@ -198,6 +201,13 @@ def _currency(organisation: Tenant) -> None:
     lines = [f"{day},{DOLLARS_A_EURO[day.weekday()]}" for day in weekdays]
     import_reference_rates(SYSTEM, ORGANISATION, "\n".join(["Date,USD", *lines]), "made up for the demo")
     set_billing_currency(SYSTEM, ORGANISATION, now().date().replace(day=1), BILLED_IN)
+
+
+def _commitments(organisation: Tenant) -> None:
+    if not Commitment.objects.filter(organisation=organisation).exists():
+        start = now().date().replace(day=1)
+        until = start.replace(year=start.year + 1)
+        apply_commitments(SYSTEM, ORGANISATION, COMMITMENTS.format(start=start, until=until))
 
 
 def _prepulls() -> None:

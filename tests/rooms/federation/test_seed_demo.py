@@ -7,7 +7,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from billing.models import Budget, ExchangeRate, Meter, Price
+from billing.models import Budget, Commitment, ExchangeRate, Meter, Price
 from billing.queries import discrepancies as wrong_in_the_books
 from clusters.drivers import Unreachable
 from clusters.drivers.simulated import SimulatedDriver, path_of
@@ -44,6 +44,7 @@ def counts():
             Price,
             QuotaLimit,
             Budget,
+            Commitment,
             ExchangeRate,
             PrepullPolicy,
             Job,
@@ -61,6 +62,7 @@ def test_the_demo_is_seeded_once_however_often_it_is_asked_for():
     assert first["Cluster"] == 40
     assert first["ExchangeRate"] > 60, "of the weekdays of three months"
     assert first["PrepullPolicy"] == 2
+    assert first["Commitment"] == 1
     again = seed()
     assert (again["past_jobs"], again["live_jobs"]) == (0, 0)
     assert counts() == first
