@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from billing.api.commitments import report_csv, show_plan, show_report
 from billing.operations.commitments import Plan, apply_commitments, plan_commitments
 from billing.queries.commitment_report import commitment_report
-from foundation.clock import now
+from foundation.clock import database_now
 from foundation.commands import GatewayCommand
 from foundation.problems import Problem
 from tenancy.queries import SYSTEM
@@ -52,7 +52,7 @@ class Command(GatewayCommand):
         self._show(plan, as_json=options["json"])
 
     def _report(self, options: dict[str, Any]) -> None:
-        report = commitment_report(SYSTEM, options["organisation"], options["month"] or now().date().replace(day=1))
+        report = commitment_report(SYSTEM, options["organisation"], options["month"] or database_now().date().replace(day=1))
         text = json.dumps(show_report(report), indent=2) + "\n" if options["json"] else report_csv(report)
         self.stdout.write(text, ending="")
 
