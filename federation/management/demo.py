@@ -223,11 +223,11 @@ commitments:
     clusters: [frankfurt]
     flavor: h100-80gb
     capacity_type: on_demand
-    units: 24
+    units: 4
     start: {start:%Y-%m-%d}T00:00:00Z
     until: {until:%Y-%m-%d}T00:00:00Z
-    upfront: 60000
-    recurring: 28500
+    upfront: 10000
+    recurring: 4750
     currency: USD
 """
 """Some GPUs of the largest cluster for a year from this month on, cheaper than by the hour."""
