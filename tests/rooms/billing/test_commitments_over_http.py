@@ -155,13 +155,13 @@ def test_the_page_shows_utilisation_coverage_and_what_tenants_bear(north, client
         "100.0",
     ):
         assert words in text, words
-    assert "No commitments in this month" in client.get("/commitments/?month=2026-09").content.decode()
+    assert "Nothing to show for this month" in client.get("/commitments/?month=2026-09").content.decode()
     assert client.get("/commitments/?organisation=other").status_code == 404
     assert client.get("/commitments/?month=x").status_code == 422
     team = make_user()
     bind(team, "acme/one", "viewer")
     client.force_login(team)
-    assert "No commitments in this month" in client.get("/commitments/").content.decode()
+    assert "Nothing to show for this month" in client.get("/commitments/").content.decode()
 
 
 def test_the_command_plans_applies_and_reports(north, tmp_path, capsys):
