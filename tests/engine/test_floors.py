@@ -162,6 +162,23 @@ def test_no_landing_strands_less_than_its_bounds_and_one_on_one_node_strands_jus
     assert shared or seed == 0  # there all land on whole devices
 
 
+def test_without_room_the_quick_bound_is_infinite_and_on_divisible_devices_there_is_none():
+    kinds = [flavor(H100), flavor(A100, sharing="divisible")]
+    fleet = [cluster(n, [node(f"n{n}", kind, 2)], [kind]) for n, kind in enumerate(kinds, start=1)]
+    state = FleetState(FleetIndex().fleet(fleet))
+    one = job(pods(1, 2))
+    ask = ask_of(state.fleet, one.pod_sets, one.topology, state.bounds)
+    floors, both = Floors(NodeTable(state), Fragmentation(state.fleet, typical_of([one]))), np.arange(2)
+    quick, of_parts = floors.quick(ask, both)
+    assert np.isfinite(quick)
+    assert of_parts == UNBOUNDED
+    for candidate in both:
+        number, needs = int(ask.lead[candidate]), ask.needs(candidate)
+        state.take(number, needs[0], state.site([number], needs)[0])
+        assert state.site([number], needs) is None  # which is how its state learns that nothing is left
+    assert floors.quick(ask, both).tolist() == [np.inf, UNBOUNDED]
+
+
 @pytest.mark.parametrize("wanted", [pods(1, 1), pods(3, 2), pods(4, 8), pods(1, 0)])
 @pytest.mark.parametrize("prices", [("2",), ("2", "3", "4", "5")])
 def test_a_choice_among_many_clusters_lands_few_of_them(wanted, prices, monkeypatch):
