@@ -1,60 +1,21 @@
 """The proof of the books: across all rooms, over any row, told to those who look after the installation."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import connection
 
 from billing.models import Meter, NegativeNodeHour
 from federation.models import Attempt, BookProof, Job
 from federation.operations import prove_books, settle_attempts
 from foundation.clock import now
-from quotas.operations import take_holds
-from tests.builders import hold_request, make_limit, make_user
-from tests.rooms.federation.test_hostile_reports import end, make_attempt, pod_of, report
+from tests.builders import make_user
+from tests.rooms.federation.forging import attempt_with_hold, forge
+from tests.rooms.federation.test_hostile_reports import end, pod_of, report
 from tests.rooms.federation.test_metrics import samples
 
 pytestmark = pytest.mark.django_db
-
-
-def forge(statement):
-    """Past every trigger."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what was right before is not judged with what is forged now
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(statement)
-        cursor.execute("SET LOCAL session_replication_role = origin")
-
-
-def loosen(statement):
-    """As if a constraint had never been."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        cursor.execute(statement)
-
-
-def attempt_with_hold(**fields):
-    attempt = make_attempt(**fields)
-    request = replace(hold_request("acme/team"), holder_id=attempt.id)
-    assert take_holds([request]) == {attempt.id: None}
-    return attempt
-
-
-@pytest.fixture
-def books():
-    """A running attempt, and a settled one whose pod ran for an hour."""
-    make_limit("acme", "gpu", "8")
-    running, done = attempt_with_hold(), attempt_with_hold()
-    report(running.cluster, pod_of(running))
-    pod = pod_of(done)
-    report(done.cluster, replace(pod, phase="Succeeded", finished_at=pod.started_at + timedelta(hours=1), exit_code=0))
-    end(done)
-    assert Attempt.objects.get(id=done.id).settled_at is not None
-    assert prove_books().told == []
-    return {"running": running, "done": done}
 
 
 FORGERIES = {
@@ -86,47 +47,6 @@ FORGERIES = {
 def test_the_proof_finds_what_does_not_agree(books, forgery, said, full):
     forge(forgery.format(**{name: attempt.id for name, attempt in books.items()}))
     assert said in "\n".join(prove_books(full=full).told)
-
-
-HOSTILE = {
-    "UPDATE quotas_hold SET amounts = '{\"gpu\": 0.5}'": "amounts that are not whole numbers",
-    'UPDATE quotas_hold SET amounts = \'{"gpu": "1e999", "cpu": null}\'': "amounts that are not whole numbers",
-    "UPDATE quotas_hold SET amounts = '[1]'": "amounts that are not whole numbers",
-    "UPDATE quotas_hold SET amounts = '{\"gpu\": 99999999999999999999999999}'": "",
-    "UPDATE quotas_hold SET ended_at = '1970-01-01' WHERE state <> 'pending'": "and ended at 1970-01-01",
-    "UPDATE quotas_hold SET created_at = '-infinity'": "began at -infinity",
-    "UPDATE billing_meter SET metered_until = 'infinity'": "which are not valid times",
-    "UPDATE billing_meter SET metered_from = '4000-01-01 BC'": "which are not valid times",
-    "UPDATE billing_meter SET gpu_units = 2147483647, cpu_millicores = 9223372036854775807": "which does not match its meter",
-    "UPDATE billing_usagesegment SET period = 'empty'": "not a valid period",
-    "UPDATE billing_usagesegment SET period = tstzrange(NULL, NULL)": "not a valid period",
-    "UPDATE billing_usagesegment SET cost = 'NaN'": "costs NaN",
-    "UPDATE federation_podrun SET started_at = 'infinity', finished_at = 'infinity'": "which its meters do not cover",
-    "UPDATE federation_attempt SET finished_at = 'infinity', starting_at = '-infinity' WHERE settled_at IS NOT NULL": "ended at infinity",
-    "UPDATE quotas_quotalimit SET held = 9223372036854775807, cap = 1": "more than its cap",
-}
-
-
-@pytest.mark.parametrize("full", [True, False])
-@pytest.mark.parametrize(("row", "said"), HOSTILE.items())
-def test_the_proof_survives_any_row_and_tells_it(books, row, said, full):
-    for table, names in (
-        ("quotas_hold", ("hold_amounts_are_whole", "hold_ends_after_it_began")),
-        ("billing_usagesegment", (
-            "segment_period_is_half_open", "segment_is_in_whole_milliseconds", "segment_lies_within_a_day",
-            "segment_costs_only_with_a_price",
-        )),
-        ("billing_meter", ("meter_is_in_whole_milliseconds", "meter_never_runs_backwards")),
-        ("quotas_quotalimit", ("quota_is_never_exceeded", "quota_surplus_cap_is_what_is_held")),
-        ("federation_podrun", ("one_pod_at_a_time_has_a_place",)),
-    ):  # fmt: skip
-        for name in names:
-            loosen(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
-    loosen("DROP INDEX each_moment_is_metered_once")
-    forge(row)
-    told = "\n".join(prove_books(full=full).told)
-    assert said in told
-    assert "could not check" not in told
 
 
 def test_a_row_that_breaks_one_question_does_not_keep_the_others_from_being_asked(books, monkeypatch):
