@@ -21,6 +21,8 @@ COPY simulator simulator
 COPY federation federation
 COPY templates templates
 COPY static static
+# The processes may not write it, and would compile all this at each start.
+RUN .venv/bin/python -m compileall -q config foundation tenancy clusters quotas billing placement simulator federation
 # No secret is needed to collect static files.
 RUN DATABASE_URL=postgresql://build@localhost/build .venv/bin/python manage.py collectstatic --noinput --verbosity 0
 
