@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -131,15 +132,23 @@ def main() -> None:
     take_settings_of_home(os.environ, PROJECT)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     import django  # noqa: PLC0415 - its settings are named now
-    from django.conf import settings  # noqa: PLC0415 - likewise
 
     django.setup()
+    for request in sys.stdin:
+        arguments = json.loads(request)
+        _import(arguments)
+        print(json.dumps(asdict(_run(arguments))), flush=True)
+
+
+def _import(arguments: Sequence[str]) -> None:
+    """Imports the command with all that it needs, once for all its forks. Most commands need no views, which cost the most."""
+    from django.core.management import get_commands  # noqa: PLC0415 - Django's settings come first
+
     gc.disable()
-    import_module(settings.ROOT_URLCONF)
+    with suppress(Exception):  # the fork says what is wrong with it
+        import_module(f"{get_commands()[arguments[0]]}.management.commands.{arguments[0]}")
     gc.freeze()  # else each fork would copy what its collector walks
     gc.enable()
-    for request in sys.stdin:
-        print(json.dumps(asdict(_run(json.loads(request)))), flush=True)
 
 
 if __name__ == "__main__":
