@@ -4,6 +4,7 @@ import gc
 import os
 from contextlib import suppress
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 from celery import Celery, bootsteps, signals
@@ -96,15 +97,15 @@ def _have_what_it_takes(**_: Any) -> None:
 
 @signals.celeryd_after_setup.connect
 def _spare_the_forks(**_: Any) -> None:
-    """Celery collects garbage before each fork, a tenth of a second for all that was imported: so much is never garbage."""
+    """Celery collects garbage before each fork, a tenth of a second for all that was imported: so much is never garbage.
+
+    A fork leaves it frozen, until a large cycle (`placement.cycle.garbage`): to walk it would copy its memory as well. And each fork
+    begins with a declaration in C (`billiard.util.set_pdeathsig`), for which the first one in a process makes a parser.
+    """
+    with suppress(ImportError):
+        import_module("cffi").FFI().cdef("int prctl(int option);")
     gc.collect()
     gc.freeze()
-
-
-@signals.worker_process_init.connect
-def _collect_as_usual(**_: Any) -> None:
-    """`placement.cycle.garbage` leaves the collector as it is where something is frozen."""
-    gc.unfreeze()
 
 
 @signals.task_prerun.connect

@@ -16,4 +16,6 @@ class FoundationConfig(AppConfig):
         checks.register(role_has_no_excess, checks.Tags.database)
         for kind in (Field, ForeignObject):
             kind.register_lookup(AnyOf)
-        gc.enable()  # the settings disabled it until all models are imported
+        # The settings disabled it until all models are imported, which are never garbage: enabled, it would walk them three times.
+        gc.freeze()
+        gc.enable()

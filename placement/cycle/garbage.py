@@ -3,14 +3,18 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+
+MANY = 10_000
+"""To walk so many objects takes less than a millisecond."""
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Pauses the collector: a cycle makes no cyclic garbage, and each collection would walk the whole queue.
 
-    The new objects join the old generation unexamined. Otherwise the collector would walk them all when it resumes.
+    Many new objects join the old generation unexamined. Otherwise the collector would walk them all when it resumes. That also
+    ends what the process has frozen, so that its next full collection walks, and a fork then copies, all that was imported. A
+    process whose cycles are small does not pay for that.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -18,13 +22,7 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not _has_frozen_objects():
+            if gc.get_count()[0] > MANY:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
-
-
-@cache
-def _has_frozen_objects() -> bool:
-    """Whether this process froze what it imported, which `unfreeze` would undo. Asked once: the answer counts them all."""
-    return bool(gc.get_freeze_count())
