@@ -19,7 +19,11 @@ DOCKERFILE = (PROJECT / "Dockerfile").read_text()
 
 
 def test_the_image_has_the_bytecode_of_every_package_that_it_copies():
-    copied = {one for one in re.findall(r"^COPY (\w+) \1$", DOCKERFILE, re.MULTILINE) if (PROJECT / one / "__init__.py").exists()}
+    copied = {
+        one
+        for one in re.findall(r"^COPY (\w+) \1$", DOCKERFILE, re.MULTILINE)
+        if (PROJECT / one / "__init__.py").exists()
+    }
     compiled = re.search(r"^RUN .venv/bin/python -m compileall -q (.+)$", DOCKERFILE, re.MULTILINE)
     assert copied
     assert set(compiled[1].split()) == copied

@@ -164,7 +164,7 @@ def test_no_landing_strands_less_than_its_bounds_and_one_on_one_node_strands_jus
 
 def test_without_room_the_quick_bound_is_infinite_and_on_divisible_devices_there_is_none():
     kinds = [flavor(H100), flavor(A100, sharing="divisible")]
-    fleet = [cluster(n, [node(f"n{n}", kind, 2)], [kind]) for n, kind in enumerate(kinds, start=1)]
+    fleet = [cluster(n, [node(f"n{n}", kind, 3)], [kind]) for n, kind in enumerate(kinds, start=1)]
     state = FleetState(FleetIndex().fleet(fleet))
     one = job(pods(1, 2))
     ask = ask_of(state.fleet, one.pod_sets, one.topology, state.bounds)
@@ -175,7 +175,7 @@ def test_without_room_the_quick_bound_is_infinite_and_on_divisible_devices_there
     for candidate in both:
         number, needs = int(ask.lead[candidate]), ask.needs(candidate)
         state.take(number, needs[0], state.site([number], needs)[0])
-        assert state.site([number], needs) is None  # which is how its state learns that nothing is left
+        assert state.site([number], needs) is None  # which is how its state learns that one is left, too few
     assert floors.quick(ask, both).tolist() == [np.inf, UNBOUNDED]
 
 
