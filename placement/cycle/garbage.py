@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MANY = 10_000
-"""To walk so many objects takes less than a millisecond."""
+"""To walk this number of objects takes less than a millisecond."""
 
 
 @contextmanager

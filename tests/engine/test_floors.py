@@ -172,7 +172,7 @@ def test_without_room_the_quick_bound_is_infinite_and_on_divisible_devices_there
     quick, of_parts = floors.quick(ask, both)
     assert np.isfinite(quick)
     assert of_parts == UNBOUNDED
-    for candidate in both:
+    for candidate in (0, 1):
         number, needs = int(ask.lead[candidate]), ask.needs(candidate)
         state.take(number, needs[0], state.site([number], needs)[0])
         assert state.site([number], needs) is None  # which is how its state learns that one is left, too few
