@@ -1,8 +1,9 @@
 """The locking functions of this room. Call them inside a transaction."""
 
+from collections.abc import Collection
 from uuid import UUID
 
-from .models import Cluster, MaintenanceWindow, Storage, TenantSecret
+from .models import Cluster, MaintenanceWindow, StagingPlan, Storage, TenantSecret
 
 
 def lock_cluster(cluster_id: UUID) -> Cluster | None:
@@ -19,6 +20,16 @@ def lock_storage(cluster_id: UUID, storage_id: UUID) -> Storage | None:
     """The storage's row, with its cluster and tenant, locked against other writers; None if there is none."""
     rows = Storage.objects.filter(cluster_id=cluster_id, id=storage_id).select_related("cluster", "tenant")
     return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_storages(storage_ids: Collection[UUID]) -> list[Storage]:
+    """The rows of these storages, in id order, locked against other writers."""
+    return list(Storage.objects.filter(id__in=list(storage_ids)).order_by("id").select_for_update(no_key=True))
+
+
+def lock_staging_plans(plan_ids: Collection[UUID]) -> list[StagingPlan]:
+    """The rows of those of these plans that exist, in id order: until commit they are not removed."""
+    return list(StagingPlan.objects.filter(id__in=list(plan_ids)).order_by("id").select_for_update(no_key=True))
 
 
 def lock_window(cluster_id: UUID, window_id: UUID) -> MaintenanceWindow | None:

@@ -323,9 +323,13 @@ def lock_stage_in(stage_in_id: int) -> StageIn | None:
     return rows.select_for_update(of=("self",), no_key=True).first()
 
 
-def lock_data_waits() -> list[DataWait]:
-    """The waits for data that have not ended, with their jobs and clusters. The jobs are locked first, in id order, then the waits."""
-    job_ids = list(DataWait.objects.filter(ended_at=None).values_list("job_id", flat=True))
+def lock_data_waits(job_id: UUID | None = None) -> list[DataWait]:
+    """The waits for data that have not ended, of all jobs or of one, with their jobs and clusters. The jobs are locked first, in id
+    order, then the waits.
+    """
+    live = DataWait.objects.filter(ended_at=None)
+    live = live if job_id is None else live.filter(job=job_id)
+    job_ids = list(live.values_list("job_id", flat=True))
     list(Job.objects.filter(id__any_of=job_ids).select_for_update(no_key=True).order_by("id").values_list("id"))
     rows = DataWait.objects.filter(ended_at=None, job__in=job_ids).select_related("job", "cluster")
     return list(rows.select_for_update(of=("self",), no_key=True).order_by("id"))

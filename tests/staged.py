@@ -122,6 +122,9 @@ class _Notes:
         if log:
             self._notes["log"] = log
 
+    def says(self, log):
+        self._notes["log"] = log
+
     def fails(self, code=1, log="cp: cannot read\n"):
         self._notes |= {"sim.switchyard.dev/exit-code": str(code), "log": log}
 

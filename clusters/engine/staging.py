@@ -1,6 +1,7 @@
 """The grammar of staging plans, and which of them may copy: storages and paths, without a database."""
 
 import re
+from typing import NamedTuple
 from uuid import UUID
 
 from .storages import KnownStorage, is_relative, sub_path_of
@@ -9,6 +10,13 @@ PATH_PATTERN = r"^[A-Za-z0-9._=+@,~/-]+\Z"
 """Without `.` and `..`, which `storages.DOTS_PATTERN` finds."""
 SHA256_PATTERN = r"^[0-9a-f]{64}\Z"
 SHA256 = "64 hex digits, in lower case"
+
+
+class Place(NamedTuple):
+    """A path of a volume, which ends with a slash."""
+
+    claim: str
+    path: str
 
 
 def is_path(text: str) -> bool:
@@ -23,13 +31,17 @@ def is_sha256(text: str) -> bool:
 
 def overlap(source: KnownStorage, source_path: str, target: KnownStorage, target_path: str, tenant_id: UUID) -> bool:
     """Whether one of the two places is inside the other, so that a copy would copy itself."""
-    if source.claim != target.claim:
-        return False
-    one, other = (
-        f"{sub_path_of(storage.prefix, tenant_id, path)}/"
-        for storage, path in ((source, source_path), (target, target_path))
-    )
-    return one.startswith(other) or other.startswith(one)
+    return meet(place_of(source, source_path, tenant_id), place_of(target, target_path, tenant_id))
+
+
+def place_of(storage: KnownStorage, path: str, tenant_id: UUID) -> Place:
+    """Where a path of a tenant on a storage is."""
+    return Place(storage.claim, f"{sub_path_of(storage.prefix, tenant_id, path)}/")
+
+
+def meet(one: Place, other: Place) -> bool:
+    """Whether one of the places is inside the other."""
+    return one.claim == other.claim and (one.path.startswith(other.path) or other.path.startswith(one.path))
 
 
 def why_not(source: KnownStorage, target: KnownStorage, tenant_path: str) -> str:

@@ -1,5 +1,6 @@
 """Says how datasets come to storages of clusters, and records the replicas that came there. The copying is done elsewhere."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -9,9 +10,10 @@ from django.db import IntegrityError, transaction
 
 from clusters.engine.staging import SHA256, is_path, is_sha256, overlap, why_not
 from clusters.engine.storages import PATH
+from clusters.locks import lock_cluster, lock_staging_plans, lock_storages
 from clusters.models import Cluster, DatasetReplica, StagingPlan, Storage
 from clusters.queries.datasets import dataset_by_id
-from clusters.queries.staging import known_storage, plan_by_id
+from clusters.queries.staging import known_storage, plan_by_id, writes_into
 from clusters.queries.visible import visible_clusters
 from foundation.outbox import announce
 from foundation.problems import Conflict, FieldError, Invalid
@@ -56,6 +58,9 @@ def make_staging_plan(actor: Actor, dataset_id: UUID, wanted: WantedPlan) -> Sta
     _check(plan, source, target)
     try:
         with transaction.atomic():
+            lock_cluster(cluster.id)  # another plan for the same place waits here
+            if writes_into(plan):
+                raise Invalid.field("target.path", "not_allowed", "it overlaps the target of another dataset's plan")
             plan.save(force_insert=True)
             _record(actor, "staging_plan.create", plan, standing_of_plan(plan))
             announce("cycle")
@@ -71,10 +76,22 @@ def remove_staging_plan(actor: Actor, dataset_id: UUID, plan_id: UUID) -> None:
     """Removes the plan; its replica is forgotten, and its copy stays on the storage. What copies now is stopped."""
     plan = plan_by_id(actor, dataset_id, plan_id, Permission.MANAGE_TENANTS)
     with transaction.atomic():
+        lock_staging_plans([plan_id])  # before its copy, as those who begin one
         before = standing_of_plan(plan)
         StagingPlan.objects.filter(id=plan_id).delete()
         _record(actor, "staging_plan.remove", plan, before)
         announce("stage", "cycle")
+
+
+def keep_plans(plan_ids: Collection[UUID]) -> None:
+    """Until commit, none of these plans is removed."""
+    lock_staging_plans(plan_ids)
+
+
+def keep_storages(plan: StagingPlan) -> bool:
+    """Whether the plan's storages are where they were when it was read; until commit they stay there."""
+    now = {one.id: (one.claim, one.prefix) for one in lock_storages({plan.source_id, plan.target_id})}
+    return all(now.get(one.id) == (one.claim, one.prefix) for one in (plan.source, plan.target))
 
 
 def forget_replica(plan_id: UUID) -> None:

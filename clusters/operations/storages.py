@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from clusters.engine.storages import Mode
 from clusters.locks import lock_storage
-from clusters.models import Cluster, Storage
+from clusters.models import Cluster, DatasetReplica, Storage
 from clusters.queries.storages import storage_by_id
 from clusters.queries.visible import cluster_by_id, require_at_owner, served_tenant
 from foundation.outbox import announce
@@ -60,7 +60,9 @@ def create_storage(actor: Actor, cluster_id: UUID, wanted: WantedStorage) -> Sto
 
 
 def update_storage(actor: Actor, cluster_id: UUID, storage_id: UUID, changes: StorageChanges) -> Storage:
-    """The storage after the change, which applies to later placements. Raises as `create_storage` does."""
+    """The storage after the change, which applies to later placements. With another claim or prefix, placement counts the copies
+    of datasets there no longer. Raises as `create_storage` does.
+    """
     cluster = _managed(actor, cluster_id)
     columns = {name: value for name, value in asdict(changes).items() if value is not None}
     if changes.tenant is not None:
@@ -70,6 +72,8 @@ def update_storage(actor: Actor, cluster_id: UUID, storage_id: UUID, changes: St
         before = _standing(storage)
         Storage.objects.filter(id=storage_id).update(changed_at=Now(), **columns)
         after = storage_by_id(actor, cluster_id, storage_id)
+        if (storage.claim, storage.prefix) != (after.claim, after.prefix):
+            DatasetReplica.objects.filter(storage_id=storage_id).delete()  # they are where it was
         _record(actor, "storage.update", storage, before=before, after=_standing(after))
     return after
 

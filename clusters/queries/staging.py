@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from clusters.engine.staging import Place, meet, place_of
 from clusters.engine.storages import KnownStorage, Mode
 from clusters.models import DatasetReplica, StagingPlan, Storage
 from foundation.problems import NotFound
@@ -52,6 +53,16 @@ def staging_facts(pairs: Collection[tuple[UUID, UUID]]) -> dict[tuple[UUID, UUID
 def staged(plan_ids: Iterable[UUID]) -> set[UUID]:
     """Those of the plans whose replica exists."""
     return set(DatasetReplica.objects.filter(plan__in=list(plan_ids)).values_list("plan_id", flat=True))
+
+
+def writes_into(plan: StagingPlan) -> bool:
+    """Whether the target of the plan, which is new, and that of another plan on its cluster contain each other."""
+    others = StagingPlan.objects.filter(cluster=plan.cluster).exclude(id=plan.id).select_related(*RELATED)
+    return any(meet(_target_of(plan), _target_of(other)) for other in others)
+
+
+def _target_of(plan: StagingPlan) -> Place:
+    return place_of(known_storage(plan, plan.target), plan.target_path, plan.dataset.tenant_id)
 
 
 def known_storage(plan: StagingPlan, storage: Storage) -> KnownStorage:

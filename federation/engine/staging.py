@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from clusters.engine.datasets import MOST_BYTES
+
 from .prepulls import PATIENCE, UNSCHEDULED, SeenJob, Verdict, pause_after
 from .sightings import Pod
 
@@ -17,11 +19,12 @@ MOST_FAILURES = 3
 USUAL_WAIT_SECONDS = 3600
 """How long a job waits for its data if it does not say."""
 LONGEST_MESSAGE = 300
-NOTHING_THERE, WRONG_DIGEST = 4, 3
+WRONG_DIGEST, NOTHING_THERE, NOT_WHOLE = 3, 4, 5
 """Exit codes of the copy program."""
 _SAID = {
     NOTHING_THERE: "There is nothing to copy at its source.",
     WRONG_DIGEST: "The copy has another sha256 than its plan says.",
+    NOT_WHOLE: "Files of its source are missing in the copy: something wrote to one of them meanwhile.",
 }
 _PATIENCE_WITH = {
     "InvalidImageName": timedelta(),
@@ -58,22 +61,27 @@ def progress_in(log: str) -> Progress:
     last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
     said = "".join(letter if letter.isprintable() else " " for letter in last)[:LONGEST_MESSAGE]
     if staged := _STAGED.findall(log):
-        size, sha256 = staged[-1]
-        return Progress(int(size), int(size), sha256, said)
+        size, sha256 = int(staged[-1][0]), staged[-1][1]
+        known = size if 1 <= size <= MOST_BYTES else None
+        return Progress(known, known, sha256, said)
     if copied := _COPIED.findall(log):
         done, total = (int(number) for number in copied[-1])
         return Progress(min(done, total), total, "", said)  # older files at the target count too
     return Progress(last_line=said)
 
 
-def verdict(pods: Sequence[Pod], job: SeenJob | None, lasted: timedelta, progress: Progress) -> Verdict:
+def verdict(
+    pods: Sequence[Pod], job: SeenJob | None, lasted: timedelta, progress: Progress, wanted: str = ""
+) -> Verdict:
     """What the pods and the Job of a copy say of it. `job` is None if the cluster has no such object any more. Only the success
-    that its own Job reports is one.
+    that its own Job reports is one, and not with another digest than the `wanted` one.
     """
     waits_for = next((pod.reason for pod in pods if pod.reason and pod.phase == "Pending"), "")
     if job is None:
         return Verdict(Outcome.FAILED, "Its object was deleted on the cluster.")
     if job.outcome == "succeeded":
+        if wanted and progress.sha256 not in ("", wanted):
+            return Verdict(Outcome.FAILED, _SAID[WRONG_DIGEST])
         return Verdict(Outcome.STAGED)
     if job.outcome == "failed":
         return Verdict(Outcome.FAILED, _why(pods, progress) or _text(f"{job.reason}: {job.message}"))

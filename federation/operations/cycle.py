@@ -105,7 +105,8 @@ def _run(snapshot: Snapshot, in_use: InUse) -> Round:
     decisions, final = cycle.run(snapshot, _fleet_index)
     lookup, placed = _Lookup(snapshot), 0
     lookup.know_runtimes(decisions.placements)
-    placements = without_promised(decisions.placements, lookup.requests, lookup.hold_of)
+    claimed = {claim.job_id for claim in snapshot.claims}
+    placements = without_promised(decisions.placements, lookup.requests, lookup.hold_of, lookup.still_lawful, claimed)
     for start in range(0, len(placements), APPLY_BATCH):
         placed += _apply(placements[start : start + APPLY_BATCH], lookup)
     if in_use.kept_room or decisions.kept:

@@ -4,7 +4,7 @@ While a job waits it holds the quota of that place, under the id of its wait, an
 at the latest at `until_at`: the job's `retry_at` says so, even if nothing ends the wait.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -16,21 +16,25 @@ from msgspec import json
 
 import quotas.operations
 from clusters.models import Cluster
+from clusters.operations.staging import keep_plans
 from federation.engine.lifecycle import JobState
-from federation.engine.staging import wait_ends
-from federation.locks import QueuedJob, lock_data_waits, lock_queued_jobs
+from federation.engine.staging import Outcome, Standing, wait_ends
+from federation.locks import QueuedJob, lock_data_waits, lock_queued_jobs, read_reservations
 from federation.models import DataWait, Job, JobEvent, StageIn
 from federation.models.staging import MOST_AWAITED
 from federation.operations.waiting_reasons import tell_refused
+from federation.queries.prepulls import ANSWERING
 from federation.queries.staging import (
     earlier_waits,
+    hopeless_plans,
     needed_plans,
     open_waits,
     progress_text,
+    recalled_waits,
     stage_ins_by_plan,
     standing_of,
-    stopped_plans,
     wait_seconds_of,
+    why_forbidden,
 )
 from foundation.clock import database_now
 from foundation.ids import new_id
@@ -50,25 +54,29 @@ ENDED = {
     "over": "It no longer waits for its data.",
 }
 """By outcome, what the timeline says."""
+RECALLED = "Others need the quota that it held while it waited for data; it is placed without waiting."
 
 
 def without_promised(
     placements: Sequence[Placement],
     requests: Mapping[UUID, JobRequest],
     holder_of: Callable[[UUID, QueuedJob, Placement], HoldRequest],
+    lawful: Callable[[Sequence[Placement]], Sequence[Placement]],
+    claimed: Collection[UUID],
 ) -> Sequence[Placement]:
     """The placements that become attempts. Of the others, whose data has to be copied first, the jobs wait from now on. No query if
-    no job wants that, or without a copy image.
+    no job wants that, or without a copy image. The `claimed` jobs do not wait: others were stopped or moved for them, or they
+    were moved themselves, and their nodes would be idle meanwhile.
     """
-    if not settings.STAGE_IMAGE or not any(
-        need.stage for placed in placements for need in requests[placed.job_id].data
-    ):
+    if not settings.STAGE_IMAGE:
         return placements
-    needed = needed_plans(requests, [(placed.job_id, placed.cluster_id) for placed in placements])
+    may_wait = [
+        one for one in placements if one.job_id not in claimed and any(need.stage for need in requests[one.job_id].data)
+    ]
+    needed = needed_plans(requests, [(one.job_id, one.cluster_id) for one in may_wait])
     if not needed:
         return placements
-    stopped = stopped_plans({plan for plans in needed.values() for plan in plans})
-    waiting = _promise([one for one in placements if one.job_id in needed], needed, stopped, holder_of)
+    waiting = _promise([one for one in may_wait if one.job_id in needed], needed, holder_of, lawful)
     return [one for one in placements if one.job_id not in waiting]
 
 
@@ -76,18 +84,23 @@ def without_promised(
 def _promise(
     placements: Sequence[Placement],
     needed: Mapping[UUID, list[UUID]],
-    stopped: set[UUID],
     holder_of: Callable[[UUID, QueuedJob, Placement], HoldRequest],
+    lawful: Callable[[Sequence[Placement]], Sequence[Placement]],
 ) -> set[UUID]:
     """The jobs that are not placed: those that wait for data now, and those whose quota is used up."""
     with transaction.atomic():
+        read_reservations()
+        placements = lawful(placements)
         jobs = lock_queued_jobs([placed.job_id for placed in placements])
         earlier, now = earlier_waits(jobs.keys()), database_now()
+        wanted = {plan for plans in needed.values() for plan in plans}
+        keep_plans(wanted)
+        hopeless = hopeless_plans(wanted)
         drafts = []
         for placed in placements:
             job = jobs.get(placed.job_id)
             plans = needed[placed.job_id][:MOST_AWAITED]
-            until_at = None if job is None or stopped & set(plans) else _until(job, earlier.get(job.id, ()), now)
+            until_at = None if job is None or hopeless & set(plans) else _until(job, earlier.get(job.id, ()), now)
             if job is not None and until_at is not None:
                 wait = DataWait(id=new_id(), job_id=job.id, cluster_id=placed.cluster_id, plans=plans)
                 wait.until_at = until_at
@@ -116,6 +129,8 @@ def _begin(waits: Sequence[DataWait], clusters: Mapping[UUID, str]) -> None:
     StageIn.objects.bulk_create(
         [StageIn(plan_id=plan, cluster_id=cluster) for plan, cluster in sorted(wanted.items())], ignore_conflicts=True
     )
+    forgotten = StageIn.objects.filter(plan__in=wanted, outcome=Outcome.STAGED, plan__replica=None)
+    forgotten.update(is_wanted=True, outcome="", ended_at=None, changed_at=Now())
     for wait in waits:
         told = f"It waits for the copy of its data to {clusters[wait.job_id]}. Its quota is held, and no GPUs."
         Job.objects.filter(id=wait.job_id, state=JobState.QUEUED).update(
@@ -142,11 +157,13 @@ def end_waits() -> int:
     with transaction.atomic():
         waits = lock_data_waits()
         rows = stage_ins_by_plan({plan for wait in waits for plan in wait.plans})
-        now, ended = database_now(), 0
+        now, ended, recalled = database_now(), 0, recalled_waits()
         for wait in waits:
-            outcome = _outcome(wait, rows, now)
-            if outcome:
+            if outcome := _outcome(wait, rows, now):
                 _end(wait, outcome)
+                ended += 1
+            elif wait.id in recalled:
+                _end(wait, "late", RECALLED)
                 ended += 1
             else:
                 _tell_progress(wait, rows)
@@ -156,22 +173,34 @@ def end_waits() -> int:
 
 
 def _outcome(wait: DataWait, rows: Mapping[UUID, StageIn], now: datetime) -> str:
-    parts = [standing_of(rows[plan], "") if plan in rows else None for plan in wait.plans]
-    is_open = wait.cluster.removed_at is None and wait.cluster.wish == Cluster.Wish.OPEN
+    parts = [_part(rows.get(plan)) for plan in wait.plans]
+    is_open = (
+        wait.cluster.removed_at is None and wait.cluster.wish == Cluster.Wish.OPEN and wait.cluster.health in ANSWERING
+    )
     is_queued = wait.job.state == JobState.QUEUED
     return wait_ends(parts, is_queued=is_queued, is_open=is_open, until_at=wait.until_at, now=now)
 
 
-def _end(wait: DataWait, outcome: str) -> None:
+def _part(row: StageIn | None) -> Standing | None:
+    """How a copy stands; None if it will not come: its plan is gone or not allowed, or nothing is copied any more."""
+    if row is None:
+        return None
+    standing = standing_of(row, "")
+    may_come = not why_forbidden(row.plan) and (bool(settings.STAGE_IMAGE) or standing.is_live)
+    return standing if standing.is_staged or may_come else None
+
+
+def _end(wait: DataWait, outcome: str, message: str = "") -> None:
+    message = message or ENDED[outcome]
     if not DataWait.objects.filter(id=wait.id, ended_at=None).update(ended_at=Now(), outcome=outcome):
         return
     quotas.operations.end_holds({wait.id: "voided"})
     jobs = Job.objects.filter(id=wait.job_id, retry_at=wait.until_at)
     jobs.update(retry_at=None)
-    told: dict[str, Any] = {"reason_message": ENDED[outcome], "reason_at": Now()}
+    told: dict[str, Any] = {"reason_message": message, "reason_at": Now()}
     Job.objects.filter(id=wait.job_id, state=JobState.QUEUED, reason_code=ReasonCode.WAITING_FOR_DATA).update(**told)
     if outcome != "over":
-        JobEvent.objects.create(job_id=wait.job_id, kind="data_wait_ended", message=ENDED[outcome])
+        JobEvent.objects.create(job_id=wait.job_id, kind="data_wait_ended", message=message)
 
 
 def _tell_progress(wait: DataWait, rows: Mapping[UUID, StageIn]) -> None:
@@ -184,7 +213,7 @@ def _tell_progress(wait: DataWait, rows: Mapping[UUID, StageIn]) -> None:
 def skip_wait(job_id: UUID) -> bool:
     """Whether the job waited for data. It waits no longer, and no more."""
     with transaction.atomic():
-        found = [wait for wait in lock_data_waits() if wait.job_id == job_id]
+        found = lock_data_waits(job_id)
         for wait in found:
             _end(wait, "skipped")
     return bool(found)

@@ -63,7 +63,7 @@ async def read(driver: ClusterDriver, copy: Copy) -> Copied:
     pods = await pods_of(driver, copy.namespace, copy.name, copy.uid)
     job = await object_of(driver, copy.cluster_identity, copy.namespace, copy.name, copy.uid)
     progress = await _progress(driver, copy, pods)
-    return Copied(verdict(pods, job, copy.lasted, progress), progress)
+    return Copied(verdict(pods, job, copy.lasted, progress, copy.sha256), progress)
 
 
 async def _progress(driver: ClusterDriver, copy: Copy, pods: Sequence[PodSeen]) -> Progress:

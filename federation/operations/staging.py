@@ -14,8 +14,8 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 import quotas.operations
-from clusters.models import Cluster
-from clusters.operations.staging import record_replica
+from clusters.models import Cluster, StagingPlan
+from clusters.operations.staging import keep_storages, record_replica
 from federation.engine.objects import isolation
 from federation.engine.objects.stage_jobs import CPU_MILLICORES, MEMORY_MIB
 from federation.engine.prepulls import Verdict
@@ -27,6 +27,7 @@ from federation.queries.prepulls import may_prepull
 from federation.queries.staging import (
     all_stage_ins,
     egress_of,
+    has_moved,
     identity_of,
     is_staged,
     live_stage_ins,
@@ -50,6 +51,7 @@ from .pull_calls import Gone, Seen
 from .stage_calls import Copied, Copy
 
 logger = logging.getLogger(__name__)
+MOVED = "One of its storages was changed meanwhile."
 Phase = StageIn.Phase
 
 
@@ -75,15 +77,16 @@ def _let_go_of_removed_clusters() -> None:
 
 def free_its_quota(sender: object, *, instance: StageIn, **_: object) -> None:  # noqa: ARG001 - a signal's receiver
     """Ends the hold of a copy whose row is deleted, for example with its dataset; a comparison deletes its object."""
-    if instance.object_id is not None:
-        quotas.operations.end_holds({instance.object_id: "posted"})
+    row = lock_stage_in(instance.pk)  # a copy may have begun since the instance was read
+    if row is not None and row.object_id is not None:
+        quotas.operations.end_holds({row.object_id: "posted"})
 
 
 def _stop_forbidden() -> None:
-    """Stops copies whose cluster is drained, or whose storages were changed so that they are allowed no longer."""
+    """Stops copies whose cluster is drained, or whose storages were changed so that they are elsewhere or not allowed."""
     for row in live_stage_ins(None):
         drained = "" if row.cluster.wish != Cluster.Wish.DRAINING else f"{row.cluster.name} is being drained."
-        told = drained or why_forbidden(row.plan)
+        told = drained or why_forbidden(row.plan) or (MOVED if has_moved(row) else "")
         if told and row.phase != Phase.ENDING:
             _end(row, Verdict(Outcome.CANCELLED, told))
 
@@ -220,6 +223,15 @@ def _gone(row: StageIn) -> None:
 @retried
 def _end(row: StageIn, verdict: Verdict, progress: Progress = stage_calls.UNREAD) -> None:
     """The copy's outcome, that its object has to go, and the replica if it ended well."""
+    with transaction.atomic():
+        if verdict.outcome == Outcome.STAGED and (has_moved(row) or not keep_storages(row.plan)):
+            verdict = Verdict(Outcome.CANCELLED, MOVED)
+        if _as_it_was(row).update(**_said_of(verdict)) and verdict.outcome == Outcome.STAGED:
+            _record_replica(row.plan, progress)
+
+
+def _said_of(verdict: Verdict) -> dict[str, Any]:
+    """The columns of a copy that ended like this."""
     is_staged_now = verdict.outcome == Outcome.STAGED
     said: dict[str, Any] = {"phase": Phase.ENDING, "outcome": verdict.outcome, "ended_at": Now(), "changed_at": Now()}
     said |= {"message": "" if is_staged_now else verdict.message}
@@ -227,13 +239,14 @@ def _end(row: StageIn, verdict: Verdict, progress: Progress = stage_calls.UNREAD
         said |= {"failures": 0, "is_wanted": False}
     elif verdict.outcome == Outcome.FAILED:
         said |= {"failures": F("failures") + 1}
-    with transaction.atomic():
-        if not _as_it_was(row).update(**said) or not is_staged_now:
-            return
-        cost, currency = egress_of(row.plan)
-        size = progress.total if progress.sha256 else None
-        sha256 = progress.sha256 or row.plan.sha256  # its program has compared it
-        record_replica(row.plan, size_bytes=size, sha256=sha256, egress_cost=cost, egress_currency=currency)
+    return said
+
+
+def _record_replica(plan: StagingPlan, progress: Progress) -> None:
+    cost, currency = egress_of(plan)
+    size = progress.total if progress.sha256 else None
+    sha256 = progress.sha256 or plan.sha256  # its program has compared it
+    record_replica(plan, size_bytes=size, sha256=sha256, egress_cost=cost, egress_currency=currency)
 
 
 def _as_it_was(row: StageIn) -> Any:

@@ -56,6 +56,20 @@ PROOFS = (
         """,
     ),
     (
+        "job {1} waits for data and has no pending hold {0}",
+        """
+        SELECT w.id, w.job_id FROM federation_datawait AS w LEFT JOIN quotas_hold AS h ON h.holder_id = w.id
+        WHERE w.ended_at IS NULL AND h.state IS DISTINCT FROM 'pending' ORDER BY w.id
+        """,
+    ),
+    (
+        "the copy for plan {1} is under way and has no pending hold {0}",
+        """
+        SELECT s.object_id, s.plan_id FROM federation_stagein AS s LEFT JOIN quotas_hold AS h ON h.holder_id = s.object_id
+        WHERE s.object_id IS NOT NULL AND h.state IS DISTINCT FROM 'pending' ORDER BY s.object_id
+        """,
+    ),
+    (
         "pending budget hold {0} belongs to no attempt that is live or waits for settlement",
         """
         SELECT h.holder_id FROM billing_budgethold AS h LEFT JOIN federation_attempt AS a ON a.id = h.holder_id

@@ -13,16 +13,18 @@ from django.db import connection
 import billing.queries
 from clusters.engine.datasets import Place
 from clusters.engine.quantities import bytes_text
+from clusters.engine.staging import overlap
 from clusters.engine.staging import why_not as forbidden
 from clusters.models import Cluster, DatasetReplica, StagingPlan
 from clusters.queries import staging_facts
 from clusters.queries.datasets import dataset_by_id
+from clusters.queries.staging import RELATED as PLAN_RELATED
 from clusters.queries.staging import known_storage, plans_of_dataset, plans_on_cluster
 from federation.engine import names
 from federation.engine.objects.mounts import promised_mount
 from federation.engine.objects.rendering import Identity
 from federation.engine.objects.stage_jobs import SOURCE, TARGET, stage_hash
-from federation.engine.staging import USUAL_WAIT_SECONDS, Standing
+from federation.engine.staging import LONGEST_MESSAGE, USUAL_WAIT_SECONDS, Outcome, Standing
 from federation.models import DataWait, StageIn
 from federation.queries.prepulls import ANSWERING, closed_nodes
 from foundation.clock import database_now
@@ -30,12 +32,30 @@ from placement.fleet.egress import cheapest_move
 from placement.fleet.fleet import sees
 from placement.values.datasets import DataNeed
 from placement.values.model import JobRequest
+from placement.values.reason_codes import ReasonCode
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, permissions_at
 
 _IN_USE = """
 SELECT EXISTS (SELECT FROM federation_stagein WHERE is_wanted OR slot IS NOT NULL)
     OR EXISTS (SELECT FROM federation_datawait WHERE ended_at IS NULL)
+"""
+_RECALLED = f"""
+SELECT wait.id FROM federation_datawait AS wait
+  JOIN quotas_hold AS hold ON hold.holder_id = wait.id AND hold.state = 'pending'
+  JOIN tenancy_tenant AS own ON own.id = hold.tenant_id
+ WHERE wait.ended_at IS NULL AND EXISTS (
+    SELECT FROM quotas_quotalimit AS due JOIN tenancy_tenant AS at_due ON at_due.id = due.tenant_id
+     WHERE due.removed_at IS NULL AND (hold.amounts ->> due.resource)::bigint > 0 AND due.held > due.nominal
+       AND (cardinality(due.clusters) = 0 OR hold.cluster_name = ANY (due.clusters))
+       AND starts_with(own.path || '/', at_due.path || '/')
+       AND (due.reclaim_at <= now() OR EXISTS (
+            SELECT FROM quotas_quotalimit AS lender JOIN tenancy_tenant AS at_lender ON at_lender.id = lender.tenant_id
+              JOIN tenancy_tenant AS its ON starts_with(its.path || '/', at_lender.path || '/')
+              JOIN federation_job AS job ON job.tenant_id = its.id
+             WHERE lender.parent_id = due.parent_id AND lender.removed_at IS NULL AND lender.reclaims
+               AND lender.held < lender.nominal AND job.state = 'queued'
+               AND job.reason_code = '{ReasonCode.WAITING_FOR_QUOTA.value}')))
 """
 _RELATED = ("plan__dataset__tenant", "plan__cluster__owner", "plan__source__tenant", "plan__target__tenant")
 _REPLICA = "plan__replica"
@@ -69,10 +89,19 @@ def needed_plans(requests: Mapping[UUID, JobRequest], places: Sequence[tuple[UUI
     return {job_id: plans for job_id, plans in found.items() if plans}
 
 
-def stopped_plans(plan_ids: Collection[UUID]) -> set[UUID]:
-    """Those of the plans whose stage-in has failed too often, or was cancelled: no job waits for it."""
-    rows = StageIn.objects.filter(plan__in=plan_ids).select_related(*_RELATED, _REPLICA)
-    return {row.plan_id for row in rows if standing_of(row, "").is_stopped}
+def hopeless_plans(plan_ids: Collection[UUID]) -> set[UUID]:
+    """Those of the plans for which no job waits: that are gone, that their storages do not allow, and whose copy has failed too
+    often or was stopped.
+    """
+    rows = stage_ins_by_plan(plan_ids)
+    plans = {plan.id: plan for plan in StagingPlan.objects.filter(id__in=plan_ids).select_related(*PLAN_RELATED)}
+    return {
+        plan_id
+        for plan_id in plan_ids
+        if plan_id not in plans
+        or why_forbidden(plans[plan_id])
+        or (plan_id in rows and standing_of(rows[plan_id], "").is_stopped)
+    }
 
 
 def earlier_waits(job_ids: Collection[UUID]) -> dict[UUID, list[DataWait]]:
@@ -94,9 +123,12 @@ def is_staged(plan: StagingPlan) -> bool:
 
 
 def standing_of(row: StageIn, why_not: str) -> Standing:
-    """The stage-in as its next step is decided."""
-    is_live = row.phase != StageIn.Phase.IDLE
-    return Standing(row.is_wanted, is_live, is_staged(row.plan), row.failures, row.ended_at, why_not)
+    """The stage-in as its next step is decided. One whose replica was forgotten, because its storage is elsewhere, is as if it had
+    never copied: the next job asks for it.
+    """
+    is_live, is_there = row.phase != StageIn.Phase.IDLE, is_staged(row.plan)
+    is_wanted = row.is_wanted or (row.outcome == Outcome.STAGED and not is_there)
+    return Standing(is_wanted, is_live, is_there, row.failures, row.ended_at, why_not)
 
 
 def why_not_on(cluster: Cluster, now: datetime) -> str:
@@ -112,8 +144,16 @@ def why_not_on(cluster: Cluster, now: datetime) -> str:
 
 def why_forbidden(plan: StagingPlan) -> str:
     """Why the plan's storages no longer allow the copy; empty if they do."""
-    source, target = known_storage(plan, plan.source), known_storage(plan, plan.target)
-    return forbidden(source, target, plan.dataset.tenant.path)
+    source, target, tenant = known_storage(plan, plan.source), known_storage(plan, plan.target), plan.dataset.tenant
+    told = forbidden(source, target, tenant.path)
+    if not told and overlap(source, plan.source_path, target, plan.target_path, tenant.id):
+        told = "Its source and its target contain each other."
+    return told[:LONGEST_MESSAGE]
+
+
+def has_moved(row: StageIn) -> bool:
+    """Whether a copy under way reads or writes where its plan's storages are no longer."""
+    return row.phase != StageIn.Phase.IDLE and row.mounts != promised_places(row.plan)
 
 
 def promised_places(plan: StagingPlan) -> list[dict[str, Any]]:
@@ -166,6 +206,15 @@ def known_stage_ins(object_ids: Sequence[UUID]) -> set[UUID]:
 def open_waits() -> list[DataWait]:
     """The waits for data that have not ended."""
     return list(DataWait.objects.filter(ended_at=None).select_related("job", "cluster").order_by("id"))
+
+
+def recalled_waits() -> set[UUID]:
+    """The waits under way whose quota others need: a limit was lowered below what is held there and its delay has passed, or a
+    tenant that reclaims what it lent has a job that waits for quota.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_RECALLED)
+        return {row[0] for row in cursor.fetchall()}
 
 
 def stage_ins_by_plan(plan_ids: Collection[UUID]) -> dict[UUID, StageIn]:
@@ -269,14 +318,12 @@ def _view(plan: StagingPlan, row: StageIn | None, waiting: int, now: datetime, *
 
 
 def _state(row: StageIn | None, standing: Standing | None, *, is_there: bool) -> str:
-    if row is None or standing is None:
-        return "staged" if is_there else "idle"
-    if row.phase == StageIn.Phase.ENDING:
-        return "ending"
-    if standing.is_live:
-        return "copying"
+    if row is not None and standing is not None and standing.is_live:
+        return "ending" if row.phase == StageIn.Phase.ENDING else "copying"
     if is_there:
         return "staged"
+    if row is None or standing is None or (row.outcome == Outcome.STAGED and not row.is_wanted):
+        return "idle"
     if standing.is_stopped:
         return "stopped"
     return "failed" if row.failures else "waiting"

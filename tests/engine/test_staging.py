@@ -1,6 +1,7 @@
 """When datasets are copied, what a copy's Job says of it, when jobs stop waiting, and the copy program itself."""
 
 import hashlib
+import os
 import subprocess
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from federation.engine.objects.stage_jobs import PROGRAM, SOURCE, TARGET, stage_
 from federation.engine.staging import (
     DEADLINE,
     MOST_FAILURES,
+    NOT_WHOLE,
     NOTHING_THERE,
     WRONG_DIGEST,
     Outcome,
@@ -154,11 +156,13 @@ def test_what_a_plan_may_use():
     assert not is_sha256(f"{SUM}\n")
 
 
-def run(source, target, *more):
+def run(source, target, *more, commands=""):
+    """`commands`: a folder whose commands take the place of the usual ones."""
     command = stage_spec("registry.example/busybox:1", "")["pod_sets"][0]["command"]
     assert command[2] == PROGRAM
     arguments = ["--from", str(source), "--to", str(target), *more]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    own = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"} if commands else None
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=60, env=own)
 
 
 def test_the_program_copies_hostile_names_and_reports_the_documented_digest(tmp_path):
@@ -184,6 +188,41 @@ def test_the_program_copies_hostile_names_and_reports_the_documented_digest(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["from", "to"]
     assert run(source, target, "--sha256", wanted).returncode == 0, "again, it does the same"
     assert run(source, target, "--sha256", hashlib.sha256().hexdigest()).returncode == WRONG_DIGEST
+
+
+@pytest.mark.parametrize(
+    ("command", "meanwhile"),
+    [
+        ("cp", '/bin/cp "$@"; rm TO/d/b'),
+        ("cp", '/bin/cp "$@"; echo new > FROM/later'),
+        ("cp", '/bin/cp "$@"; rm TO/d/b; mkdir TO/d/b'),
+        ("sort", "head -c 4"),
+        ("sort", "cat; exit 2"),
+    ],
+)
+def test_a_copy_in_which_files_of_the_source_are_missing_is_a_failure(tmp_path, command, meanwhile):
+    source, target, own = (tmp_path / name for name in ("from", "to", "bin"))
+    (source / "d").mkdir(parents=True)
+    for name in ("a", "d/b", "d/c"):
+        (source / name).write_text(name)
+    target.mkdir()
+    own.mkdir()
+    text = meanwhile.replace("FROM", str(source)).replace("TO", str(target))
+    (own / command).write_text(f"#!/bin/sh\n{text}\n")
+    (own / command).chmod(0o755)
+    done = run(source, target, commands=own)
+    assert done.returncode == NOT_WHOLE, done
+    assert progress_in(done.stdout).sha256 == ""
+    failed = verdict([pod("Failed", exit_code=NOT_WHOLE)], job("failed"), MINUTE, Progress())
+    assert failed.message.startswith("Files of its source are missing")
+
+
+def test_another_digest_than_the_wanted_one_is_no_success():
+    ended = job("succeeded")
+    assert verdict([], ended, MINUTE, Progress(1, 1, SUM), SUM).outcome == Outcome.STAGED
+    assert verdict([], ended, MINUTE, Progress(), SUM).outcome == Outcome.STAGED, "its program has compared it"
+    assert verdict([], ended, MINUTE, Progress(1, 1, "cd" * 32), SUM).outcome == Outcome.FAILED
+    assert verdict([], ended, MINUTE, Progress(1, 1, "cd" * 32)).outcome == Outcome.STAGED
 
 
 def test_the_program_refuses_an_empty_source_and_other_arguments(tmp_path):

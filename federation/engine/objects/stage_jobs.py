@@ -10,7 +10,7 @@ from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.names import LABEL_PREPARATION
-from federation.engine.staging import DEADLINE, NOTHING_THERE, WRONG_DIGEST
+from federation.engine.staging import DEADLINE, NOT_WHOLE, NOTHING_THERE, WRONG_DIGEST
 
 from .mounts import lay_mounts
 from .rendering import Devices, Identity, render_job, spec_hash
@@ -39,8 +39,12 @@ echo "switchyard-stage 0 $total"
 watching=$!
 trap 'kill $watching 2>/dev/null || :' EXIT
 cp -RP "$from/." "$to/"
-sum=`cd "$from"; find . -type f -print0 | LC_ALL=C sort -z | {{ cd "$to"; xargs -0 sha256sum; }} | sha256sum`
-sum=`echo "$sum" | cut -d " " -f 1`
+names() {{ {{ cd "$from" && find . -type f -print0 || echo broken >&3; }} | {{ LC_ALL=C sort -z || echo broken >&3; }} }}
+sums() {{ cd "$to" && xargs -0 sha256sum && echo whole >&3; }}
+said=`{{ names | sums | sha256sum; }} 3>&1`
+case "$said" in whole*) ;; *) echo "the copy is not whole" >&2; exit {NOT_WHOLE} ;; esac
+sum=${{said#whole?}}
+sum=${{sum%% *}}
 if [ -n "$want" ] && [ "$sum" != "$want" ]; then echo "sha256 is $sum" >&2; exit {WRONG_DIGEST}; fi
 echo "switchyard-staged $total $sum"
 """.strip()
