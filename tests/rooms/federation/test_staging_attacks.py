@@ -6,7 +6,8 @@ import pytest
 
 import quotas.operations
 from clusters.models import Cluster, DatasetReplica, StagingPlan, Storage
-from clusters.operations.staging import Spot, remove_staging_plan
+from clusters.operations.datasets import create_dataset
+from clusters.operations.staging import Spot, WantedPlan, make_staging_plan, remove_staging_plan
 from clusters.operations.storages import StorageChanges, WantedStorage, create_storage, update_storage
 from federation import operations
 from federation.engine.staging import Progress, progress_in
@@ -14,6 +15,7 @@ from federation.models import Attempt, DataWait, Preemption, PriorityClass, Stag
 from federation.operations import data_waits, stage_calls, staging
 from federation.queries.proof import disagreements
 from federation.queries.staging import view_of
+from foundation.clock import now
 from foundation.problems import Conflict, Invalid
 from placement.values.preemption import RoomClaim
 from quotas.engine.holds import Borrowing
@@ -86,12 +88,15 @@ def test_a_log_of_8_kib_in_one_line_with_controls_becomes_a_short_plain_message(
     assert progress_in(f"switchyard-staged 0 {SUM}") == Progress(None, None, SUM, f"switchyard-staged 0 {SUM}")
 
 
-def test_the_longest_paths_of_tenants_fit_into_what_a_copy_says(cluster, submitter, copying, plan):
-    staged_job(submitter)
-    cycle()
-    rounds()
-    Tenant.objects.filter(path=TENANT).update(path="acme/" + "/".join(["x" * 60] * 9))
-    Storage.objects.update(tenant=make_tenant("acme/other"))
+def test_the_longest_paths_of_tenants_fit_into_what_a_copy_says(cluster, copying):
+    deep = "/".join(["acme", *["x" * 60] * 7])
+    make_tenant(deep)
+    Storage.objects.update(tenant=make_tenant("acme"))
+    dataset = create_dataset(SYSTEM, deep, "deep", size_bytes=SIZE, locations=[])
+    wanted = WantedPlan(cluster.name, Spot("archive", "a"), Spot("fast", "b"))
+    made = make_staging_plan(SYSTEM, dataset.id, wanted)
+    operations.start_stage_in(SYSTEM, dataset.id, made.id)
+    Storage.objects.update(tenant=Tenant.objects.get(path=TENANT))
     rounds(3)
     row = StageIn.objects.get()
     assert (row.phase, len(row.message)) == ("idle", 300)
@@ -138,7 +143,7 @@ def test_a_storage_that_moves_during_a_copy_makes_no_replica_and_it_begins_again
     rounds()
     change_storage(cluster, name, **change)
     copying.ends_well()
-    rounds(2)
+    rounds()
     assert not DatasetReplica.objects.exists()
     until_idle()
     rounds(4)
@@ -161,7 +166,7 @@ def test_a_storage_that_moves_between_the_last_look_and_the_record_makes_no_repl
         record(row, result)
 
     monkeypatch.setattr(staging, "record", moves_first)
-    rounds(2)
+    rounds()
     assert not DatasetReplica.objects.exists()
     rounds(5)
     assert DatasetReplica.objects.count() == 1
@@ -175,7 +180,7 @@ def test_a_replica_does_not_move_with_its_storage_and_the_next_job_asks_for_it_a
     assert DatasetReplica.objects.exists()
     change_storage(cluster, prefix="elsewhere")
     assert not DatasetReplica.objects.exists()
-    assert view_of(plan).state == "idle"
+    assert view_of(StagingPlan.objects.get()).state == "idle"
     cycle()
     second = staged_job(submitter, name="second")
     cycle()
@@ -197,7 +202,7 @@ def test_a_plan_whose_storages_come_to_contain_each_other_copies_no_more(plan, s
     change_storage(cluster, claim="archive", prefix="in/imagenet")
     rounds(3)
     assert copies(cluster) == []
-    assert view_of(plan).why_not == "Its source and its target contain each other."
+    assert view_of(StagingPlan.objects.get()).why_not == "Its source and its target contain each other."
     assert DataWait.objects.get().outcome == "failed"
     cycle()
     assert again(job).state == "dispatching"
@@ -229,11 +234,11 @@ def test_a_silent_cluster_lets_its_waiting_jobs_go_elsewhere(plan, submitter, co
     job = staged_job(submitter, stage_within_seconds=86_400)
     cycle()
     rounds()
-    Cluster.objects.filter(id=cluster.id).update(health="unreachable")
+    Cluster.objects.filter(id=cluster.id).update(health="unreachable", silent_since=now())
     rounds()
     assert DataWait.objects.get().outcome == "closed"
     assert held() == {StageIn.objects.get().object_id}
-    Cluster.objects.filter(id=cluster.id).update(health="ready")
+    Cluster.objects.filter(id=cluster.id).update(health="ready", silent_since=None)
     cycle()
     assert again(job).reason_code == "waiting_for_data"
 
@@ -295,6 +300,7 @@ def test_a_job_whose_place_is_kept_after_a_move_does_not_wait(plan, submitter, c
 def test_a_copy_that_begins_while_its_row_is_being_deleted_leaves_no_hold(
     plan, submitter, copying, cluster, gone, monkeypatch
 ):
+    copying.runs_for_ever()
     staged_job(submitter)
     cycle()
     stale = {
