@@ -56,8 +56,8 @@ def staged(plan_ids: Iterable[UUID]) -> set[UUID]:
 
 
 def writes_into(plan: StagingPlan) -> bool:
-    """Whether the target of the plan, which is new, and that of another plan on its cluster contain each other."""
-    others = StagingPlan.objects.filter(cluster=plan.cluster).exclude(id=plan.id).select_related(*RELATED)
+    """Whether the target of the plan and that of another dataset on its cluster contain each other."""
+    others = StagingPlan.objects.filter(cluster=plan.cluster).exclude(dataset=plan.dataset_id).select_related(*RELATED)
     return any(meet(_target_of(plan), _target_of(other)) for other in others)
 
 

@@ -1,5 +1,6 @@
 """Hostile logs, storages that change under copies, plans that collide, and jobs that would wait for what cannot come."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,9 +13,10 @@ from clusters.operations.storages import StorageChanges, WantedStorage, create_s
 from federation import operations
 from federation.engine.staging import Progress, progress_in
 from federation.models import Attempt, DataWait, Preemption, PriorityClass, StageIn
-from federation.operations import data_waits, stage_calls, staging
+from federation.operations import stage_calls, staging
 from federation.queries.proof import disagreements
-from federation.queries.staging import view_of
+from federation.queries.snapshot import load_snapshot
+from federation.queries.staging import needed_plans, view_of
 from foundation.clock import now
 from foundation.problems import Conflict, Invalid
 from placement.values.preemption import RoomClaim
@@ -246,14 +248,13 @@ def test_a_silent_cluster_lets_its_waiting_jobs_go_elsewhere(plan, submitter, co
 def test_a_plan_that_is_removed_while_a_cycle_decides_disturbs_no_cycle(plan, submitter, copying, monkeypatch):
     job = staged_job(submitter)
     other = submit(submitter, gpu_job("other"))
-    needed = data_waits.needed_plans
 
     def removed_then(*arguments):
-        found = needed(*arguments)
+        found = needed_plans(*arguments)
         remove_staging_plan(SYSTEM, plan.dataset_id, plan.id)
         return found
 
-    monkeypatch.setattr(data_waits, "needed_plans", removed_then)
+    monkeypatch.setattr("federation.operations.data_waits.needed_plans", removed_then)
     cycle()
     assert {again(job).state, again(other).state} == {"dispatching"}
     assert not DataWait.objects.exists()
@@ -276,18 +277,14 @@ def test_a_job_for_which_others_were_stopped_does_not_wait_while_their_gpus_are_
 @pytest.mark.parametrize("kind", ["consolidation", "moved"])
 def test_a_job_whose_place_is_kept_after_a_move_does_not_wait(plan, submitter, copying, cluster, monkeypatch, kind):
     job = staged_job(submitter)
-    load = operations.cycle.load_snapshot
     node = cluster.nodes.order_by("name").first().name
 
     def with_claim(now, *arguments):
         claim = RoomClaim(job.id, job.id, cluster.id, "east", (node,), now + timedelta(hours=1), 1, kind=kind)
-        snapshot = load(now, *arguments)
-        return type(snapshot)(**{**vars_of(snapshot), "claims": (claim,)})
+        snapshot = load_snapshot(now, *arguments)
+        return replace(snapshot, claims=(claim,))
 
-    def vars_of(snapshot):
-        return {name: getattr(snapshot, name) for name in snapshot.__dataclass_fields__}
-
-    monkeypatch.setattr(operations.cycle, "load_snapshot", with_claim)
+    monkeypatch.setattr("federation.operations.cycle.load_snapshot", with_claim)
     cycle()
     assert again(job).state == "dispatching"
     assert not DataWait.objects.exists()
