@@ -28,8 +28,10 @@ class PlannedJobShape(serializers.Serializer[Any]):
 class PlannedMoveShape(PlannedJobShape):
     """A job that moved."""
 
-    origin = serializers.CharField(help_text="The cluster where it ran.")
-    cluster = serializers.CharField(help_text="Where its new place is.")
+    origin = serializers.CharField(allow_null=True, help_text="The cluster where it ran; null if you may not see it.")
+    cluster = serializers.CharField(
+        allow_null=True, help_text="Where its new place is; null, and without nodes, if you may not see it."
+    )
     nodes = serializers.ListField(child=serializers.CharField(), help_text="Kept for it until `deadline_at` at most.")
     lost_seconds = serializers.IntegerField(help_text="Of work that it repeats.")
 
@@ -40,7 +42,7 @@ class ConsolidationShape(serializers.Serializer[Any]):
         choices=["moved", "beneficiary"], help_text="Whether this job moved, or others moved for it."
     )
     beneficiary = PlannedJobShape()
-    cluster = serializers.CharField(help_text="Where its place is.")
+    cluster = serializers.CharField(allow_null=True, help_text="Where its place is; null if you may not see it.")
     nodes = serializers.ListField(child=serializers.CharField(), help_text="Kept for the beneficiary until `ended_at`.")
     moves = PlannedMoveShape(many=True)
     gain_gpu_seconds = serializers.FloatField(help_text="The work that it does earlier than without the moves.")
@@ -66,7 +68,7 @@ class Consolidations(ApiView):
     @extend_schema(operation_id="jobs_consolidations_list", responses=page_shape(ConsolidationShape))
     def get(self, request: Request, job_id: UUID) -> Response:
         """Lists the plans in which the job moved so that a larger one fits, or others moved for it, newest first. Jobs that you
-        may not see have no names.
+        may not see have no names, nor do clusters that you may not see.
         """
         page = self.page(consolidations_of(self.actor, job_id), orders=ORDERS, render=lambda row: row)
         page.data["items"] = [_shown(one) for one in plan_views(self.actor, job_id, page.data["items"])]
@@ -83,7 +85,7 @@ def _shown(view: ConsolidationView) -> dict[str, Any]:
             "tenant": view.tenant or None,
             "gpus": view.gpus,
         },
-        "cluster": view.cluster,
+        "cluster": view.cluster or None,
         "nodes": list(view.nodes),
         "moves": [_move(one) for one in view.moves],
         "gain_gpu_seconds": view.gain_gpu_seconds,
@@ -105,8 +107,8 @@ def _move(one: MoveLine) -> dict[str, Any]:
         "name": one.name or None,
         "tenant": one.tenant or None,
         "gpus": one.gpus,
-        "origin": one.origin,
-        "cluster": one.cluster,
+        "origin": one.origin or None,
+        "cluster": one.cluster or None,
         "nodes": list(one.nodes),
         "lost_seconds": one.lost_seconds,
     }

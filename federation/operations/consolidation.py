@@ -11,15 +11,21 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
+import psycopg
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
+from clusters.models import Cluster
 from federation.engine.lifecycle import JobState
 from federation.engine.relocation import REST
-from federation.locks import lock_jobs_and_attempts
-from federation.models import Attempt, Consolidation, Job, JobEvent, Move, Preemption, Standstill
-from federation.queries.consolidation import load_plan_claims
+from federation.locks import lock_jobs_and_attempts, read_reservations
+from federation.models import Attempt, Consolidation, Job, JobEvent, Move, Preemption
+from federation.queries.consolidation import load_plan_claims, searches
+from federation.queries.policies import load_policies
+from federation.queries.reservations import load_reservations
+from federation.queries.standstill import is_dispatch_closed
+from federation.queries.windows import load_windows
 from foundation.outbox import announce
 from foundation.rows import insert_rows
 from foundation.transactions import retried
@@ -50,6 +56,8 @@ UPDATE federation_consolidation AS plan
 RETURNING job.id, plan.outcome
 """
 
+ONE_AT_A_TIME = ("one_live_consolidation_per_job", "one_live_consolidation_per_cluster")
+
 
 def end_plans() -> int:
     """The number of plans that ended: the larger job was placed or does not wait any more, or the deadline passed."""
@@ -72,19 +80,36 @@ def consolidate_jobs(snapshot: Snapshot, cycle: Cycle, waits: Sequence[Wait]) ->
     known = {one.job_id for one in snapshot.claims}
     has_stopped = any(one.code == ReasonCode.WAITING_FOR_PREEMPTION and one.job_id not in known for one in waits)
     if snapshot.consolidation is None or has_stopped:
-        return explained(waits, claims, {}, snapshot)
+        return explained(waits, claims, searches.why_not, snapshot)
     planned = consolidate(snapshot, cycle, waits)
-    if planned.decision is not None and _apply(planned.decision, snapshot):
+    searches.end(planned.why_not, in_vain=planned.decision is None)
+    if planned.decision is not None and _applies(planned.decision, snapshot):
         claims = load_plan_claims(snapshot.now)
     return explained(waits, claims, planned.why_not, snapshot)
 
 
+def _applies(decision: values.Consolidation, snapshot: Snapshot) -> bool:
+    """Likewise `_apply`; also not if another round has just made a plan for the job or the cluster."""
+    try:
+        return _apply(decision, snapshot)
+    except IntegrityError as error:
+        cause = error.__cause__
+        if isinstance(cause, psycopg.Error) and cause.diag.constraint_name in ONE_AT_A_TIME:
+            return False
+        raise
+
+
 @retried
 def _apply(decision: values.Consolidation, snapshot: Snapshot) -> bool:
-    """Whether the jobs are being moved now: not if one of them, or the larger one, has changed since the snapshot."""
+    """Whether the jobs are being moved now: not if one of them, or the larger one, has changed since the snapshot, or what
+    decides where they may go.
+    """
     planned = {one.movable.run.attempt_id: one for one in decision.moves}
     sizes = {job.id: size_of(job) for job in snapshot.returning}
     with transaction.atomic():
+        read_reservations()
+        if not _is_lawful(decision, snapshot):
+            return False
         ids = [decision.job_id, *(one.movable.run.job_id for one in decision.moves)]
         jobs, attempts = lock_jobs_and_attempts(ids, planned)
         larger = jobs.get(decision.job_id)
@@ -99,11 +124,27 @@ def _apply(decision: values.Consolidation, snapshot: Snapshot) -> bool:
     return True
 
 
+def _is_lawful(decision: values.Consolidation, snapshot: Snapshot) -> bool:
+    """Whether policies, reservations and maintenance windows are as in the snapshot, the clusters take new work, and attempts
+    are dispatched.
+    """
+    now = snapshot.now
+    if (load_policies(), load_reservations(now), load_windows(now)) != (
+        snapshot.policies,
+        snapshot.reservations,
+        snapshot.windows,
+    ):
+        return False
+    wanted = {decision.cluster_id, *(one.cluster_id for one in decision.moves)}
+    open_now = Cluster.objects.filter(id__in=wanted, wish=Cluster.Wish.OPEN, silent_since=None)
+    return open_now.count() == len(wanted) and not is_dispatch_closed()
+
+
 def _still_holds(
     larger: Job, jobs: Mapping[UUID, Job], attempts: Mapping[UUID, Attempt], planned: Mapping[UUID, PlannedMove]
 ) -> bool:
     """Whether what was decided is still allowed, now that the rows are locked."""
-    if larger.state != JobState.QUEUED or Standstill.objects.filter(ended_at=None).exists():
+    if larger.state != JobState.QUEUED:
         return False
     if Preemption.objects.filter(beneficiary=larger, ended_at=None).exists():
         return False

@@ -1,7 +1,7 @@
 """What consolidation reads: running jobs that may move so that a larger one fits, and the places that plans keep."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -14,10 +14,12 @@ from federation.engine.relocation import REST
 from federation.queries.in_use import ALL, InUse
 from federation.queries.preemption import load_overdrawn, load_running
 from federation.queries.queue import requests_again
+from foundation import clock
+from foundation.caches import reset_with
 from placement.fleet.policies import PolicyBook
 from placement.values.consolidation import Consolidating, Movable
-from placement.values.model import Snapshot
-from placement.values.preemption import RoomClaim, RunningJob, organisation_of
+from placement.values.model import JobRequest, Snapshot
+from placement.values.preemption import Leaving, RoomClaim, RunningJob, organisation_of
 
 MOST_MOVABLE = 2000
 HIGHEST = 2**31 - 1
@@ -26,7 +28,7 @@ PLAN_REST = timedelta(minutes=30)
 
 PLAN_CLAIMS = """
 SELECT plan.id, plan.beneficiary_id, plan.cluster_id, cluster.name, plan.nodes::text, plan.deadline_at, moves.made, moves.ended,
-       plan.amounts::text, round(plan.lost_gpu_seconds)::int, 'consolidation' AS kind
+       plan.amounts::text, round(plan.lost_gpu_seconds)::int, 'consolidation' AS kind, '' AS path, '' AS origin, NULL AS held
   FROM federation_consolidation AS plan
   JOIN clusters_cluster AS cluster ON cluster.id = plan.cluster_id
  CROSS JOIN LATERAL (SELECT count(*) AS made, count(attempt.finished_at) AS ended
@@ -35,28 +37,27 @@ SELECT plan.id, plan.beneficiary_id, plan.cluster_id, cluster.name, plan.nodes::
  WHERE plan.ended_at IS NULL AND plan.deadline_at > %(now)s
  UNION ALL
 SELECT plan.id, move.job_id, move.expected_id, cluster.name, move.nodes::text, plan.deadline_at, 0, 0, move.amounts::text, 0,
-       'moved'
+       'moved', tenant.path, hold.cluster_name, hold.amounts::text
   FROM federation_consolidation AS plan
   JOIN federation_move AS move ON move.consolidation_id = plan.id
   JOIN federation_attempt AS attempt ON attempt.id = move.attempt_id
   JOIN federation_job AS job ON job.id = move.job_id
   JOIN clusters_cluster AS cluster ON cluster.id = move.expected_id
- WHERE plan.deadline_at > %(now)s AND (attempt.finished_at IS NULL OR job.state = 'queued')
+  LEFT JOIN quotas_hold AS hold ON hold.holder_id = attempt.id AND attempt.finished_at IS NULL
+  LEFT JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
+ WHERE plan.deadline_at > %(now)s AND job.state NOT IN ('cancelling', 'cancelled', 'suspended') AND job.suspend_requested_at IS NULL
+   AND (attempt.finished_at IS NULL OR job.state = 'queued' AND job.attempts_made = attempt.number)
  ORDER BY 1, 11, 2
 """
 MOVABLE = """
 SELECT attempt.id, job.created_by_id, coalesce(job.spec->>'moves', 'never') = 'when_needed',
-       job.spec->>'checkpoint_seconds' IS NOT NULL, saved.made, saved.anywhere, saved.flavors, moved.today, moved.last_at
+       job.spec->>'checkpoint_seconds' IS NOT NULL, newest.flavors::text, moved.today, moved.last_at
   FROM federation_attempt AS attempt
   JOIN federation_job AS job ON job.id = attempt.job_id
- CROSS JOIN LATERAL (
-    SELECT count(*) AS made, coalesce(bool_or(checkpoint.flavors = '[]'), false) AS anywhere,
-           array(SELECT DISTINCT resumable.name FROM federation_checkpoint AS one
-                   JOIN federation_attempt AS own ON own.id = one.attempt_id
-                  CROSS JOIN LATERAL jsonb_array_elements_text(one.flavors) AS resumable(name)
-                  WHERE own.job_id = job.id ORDER BY 1) AS flavors
-      FROM federation_checkpoint AS checkpoint
-      JOIN federation_attempt AS its ON its.id = checkpoint.attempt_id WHERE its.job_id = job.id) AS saved
+  LEFT JOIN LATERAL (
+    SELECT checkpoint.flavors FROM federation_checkpoint AS checkpoint
+      JOIN federation_attempt AS its ON its.id = checkpoint.attempt_id
+     WHERE its.job_id = job.id ORDER BY its.number DESC, checkpoint.sequence DESC LIMIT 1) AS newest ON true
  CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE cause <> 'user' AND created_at > now() - interval '1 day') AS today, max(created_at) AS last_at
       FROM federation_move AS move WHERE move.job_id = job.id) AS moved
@@ -65,12 +66,59 @@ SELECT attempt.id, job.created_by_id, coalesce(job.spec->>'moves', 'never') = 'w
 BUSY = "SELECT cluster_id FROM federation_consolidation WHERE ended_at IS NULL"
 MOVED_LATELY = """
 SELECT attempt.cluster_id, count(*)
-  FROM federation_move AS move JOIN federation_attempt AS attempt ON attempt.id = move.attempt_id
- WHERE move.cause = 'consolidation' AND move.created_at > now() - interval '1 hour' GROUP BY attempt.cluster_id
+  FROM federation_consolidation AS plan
+  JOIN federation_move AS move ON move.consolidation_id = plan.id
+  JOIN federation_attempt AS attempt ON attempt.id = move.attempt_id
+ WHERE plan.deadline_at > now() - interval '1 hour' AND move.created_at > now() - interval '1 hour' GROUP BY attempt.cluster_id
 """
 RESTING = """
-SELECT beneficiary_id FROM federation_consolidation WHERE created_at > now() - make_interval(secs => %s) OR ended_at IS NULL
+SELECT beneficiary_id FROM federation_consolidation
+ WHERE deadline_at > now() - make_interval(secs => %(rest)s) AND created_at > now() - make_interval(secs => %(rest)s)
+    OR ended_at IS NULL
 """
+
+
+SHORT = 0.2
+"""After a search in vain that took less than this, in seconds, the next round searches again."""
+TIMES = 10
+"""After a longer one, none follows for this many times what it took."""
+
+
+class _Searches:
+    """What this process remembers of its last search, if that was in vain. So long searches take a tenth of its time at most."""
+
+    def __init__(self) -> None:
+        self._until, self._began = 0.0, 0.0
+        self._why_not: Mapping[UUID, str] = {}
+
+    @property
+    def are_resting(self) -> bool:
+        """Whether no search follows yet."""
+        return clock.monotonic() < self._until
+
+    @property
+    def why_not(self) -> Mapping[UUID, str]:
+        """What the last search said of jobs, while no other follows."""
+        return self._why_not if self.are_resting else {}
+
+    def begin(self) -> None:
+        """A search begins, with what it reads."""
+        self._began = clock.monotonic()
+
+    def end(self, why_not: Mapping[UUID, str], *, in_vain: bool) -> None:
+        """It has ended."""
+        now = clock.monotonic()
+        took = now - self._began
+        self._until = now + TIMES * took if in_vain and took >= SHORT else 0.0
+        self._why_not = why_not
+
+    def forget(self) -> None:
+        """Makes the next round search."""
+        self._until, self._why_not = 0.0, {}
+
+
+searches = _Searches()
+reset_with(searches.forget)
 
 
 class _Row(NamedTuple):
@@ -80,9 +128,8 @@ class _Row(NamedTuple):
     user_id: UUID
     is_willing: bool
     has_interval: bool
-    checkpoints: int
-    is_resumed_anywhere: bool
-    flavors: Sequence[str]
+    flavors: str | None
+    """Where its newest checkpoint can be resumed, as JSON; None if it has reported none."""
     moves_today: int
     last_moved_at: datetime | None
 
@@ -96,21 +143,25 @@ def load_plan_claims(now: datetime) -> tuple[RoomClaim, ...]:
         RoomClaim(
             plan, job, on, cluster, tuple(json.loads(nodes)), until_at, moves, ended,
             amounts=json.loads(amounts), kind=kind, lost_seconds=lost,
+            leaving=None if held is None else Leaving(path, origin, json.loads(held)),
         )
-        for plan, job, on, cluster, nodes, until_at, moves, ended, amounts, lost, kind in rows
+        for plan, job, on, cluster, nodes, until_at, moves, ended, amounts, lost, kind, path, origin, held in rows
     )  # fmt: skip
 
 
 def with_consolidation(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
     """The snapshot with what plans keep; and with what may be moved, if some job that policies allow moves for has waited longer
-    than the patience of the cycle.
+    than the patience of the cycle, and no long search has just been in vain.
     """
     if in_use.consolidations and (claims := load_plan_claims(snapshot.now)):
         snapshot = replace(snapshot, claims=(*snapshot.claims, *claims))
     share = float(settings.CONSOLIDATION_SHARE)
-    if not share or not settings.CONSOLIDATION_MOST_MOVES:
+    if not share or not settings.CONSOLIDATION_MOST_MOVES or searches.are_resting:
         return snapshot
-    organisations = _organisations(snapshot)
+    searches.begin()
+    waiting = _waiting(snapshot)
+    resting = _resting() if waiting else frozenset()
+    organisations = sorted({organisation_of(job.tenant_path) for job in waiting if job.id not in resting})
     running = load_running(organisations, HIGHEST, is_reclaiming=True)[:MOST_MOVABLE] if organisations else ()
     movable = _movable(running)
     if not movable:
@@ -120,28 +171,33 @@ def with_consolidation(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
         busy = frozenset(cluster_id for (cluster_id,) in cursor.fetchall())
         cursor.execute(MOVED_LATELY)
         left = {on: max(0, settings.CONSOLIDATION_HOURLY_MOVES - made) for on, made in cursor.fetchall()}
-        cursor.execute(RESTING, [PLAN_REST.total_seconds()])
-        resting = frozenset(job_id for (job_id,) in cursor.fetchall())
     most = min(settings.CONSOLIDATION_MOST_MOVES, settings.CONSOLIDATION_HOURLY_MOVES)
-    rules = Consolidating(share, most, movable, busy, left, resting)
+    rules = Consolidating(share, most, movable, busy, left, resting, settings.PREEMPTION_KEEP_SECONDS)
     again = requests_again(snapshot.now, [one.run.job_id for one in movable])
     overdrawn = snapshot.overdrawn or load_overdrawn()
     return replace(snapshot, consolidation=rules, returning=again, overdrawn=overdrawn)
 
 
-def _organisations(snapshot: Snapshot) -> list[str]:
-    """Those with a job for which others may move, and that has waited for long."""
+def _waiting(snapshot: Snapshot) -> list[JobRequest]:
+    """The jobs for which others may move, that have waited for long, and for which nothing is kept."""
     if not any(one.consolidation not in ("", "never") for one in snapshot.policies):
         return []
     book, since = PolicyBook(snapshot.policies), snapshot.now - timedelta(seconds=snapshot.patience_seconds)
-    found = {
-        organisation_of(job.tenant_path)
+    claimed = {one.job_id for one in snapshot.claims}
+    return [
+        job
         for job in snapshot.queue
         if job.submitted_at is not None
         and job.submitted_at < since
+        and job.id not in claimed
         and book.of(job.tenant_path).consolidation != "never"
-    }
-    return sorted(found)
+    ]
+
+
+def _resting() -> frozenset[UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute(RESTING, {"rest": PLAN_REST.total_seconds()})
+        return frozenset(job_id for (job_id,) in cursor.fetchall())
 
 
 def _movable(running: Sequence[RunningJob]) -> tuple[Movable, ...]:
@@ -155,12 +211,12 @@ def _movable(running: Sequence[RunningJob]) -> tuple[Movable, ...]:
 
 
 def _as_movable(run: RunningJob, row: _Row) -> Movable:
-    saves = bool(row.checkpoints) or row.has_interval
+    saves = row.flavors is not None or row.has_interval
     return Movable(
         replace(run, user=row.user_id),
         is_willing=row.is_willing,
         saves_work=saves,
-        flavors=() if row.is_resumed_anywhere or not row.checkpoints else tuple(row.flavors),
+        flavors=tuple(sorted(json.loads(row.flavors or "[]"))),
         moves_today=row.moves_today,
         rests_until=None if row.last_moved_at is None else row.last_moved_at + REST,
     )

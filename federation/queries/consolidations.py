@@ -1,6 +1,7 @@
 """The plans of moves of a job as its viewers may see them: who moved for it, or for whom it moved.
 
-Jobs of tenants that the viewer may not see keep their ids and costs, without names.
+Jobs of tenants that the viewer may not see keep their ids and costs, without names. Clusters that the viewer may not see
+have no names, and their nodes are left out.
 """
 
 from collections.abc import Collection
@@ -10,7 +11,7 @@ from uuid import UUID
 
 from django.db.models import Prefetch, Q, QuerySet
 
-from clusters.models import Cluster
+from clusters.queries import visible_clusters
 from federation.models import Consolidation, Job, Move
 from federation.queries.jobs import job_of
 from placement.values.preemption import MILLI
@@ -22,7 +23,7 @@ MOST_SHOWN = 20
 @dataclass(frozen=True, slots=True)
 class MoveLine:
     """A job that moved, from where, and the place that was kept for it. `name` and `tenant` are empty if the viewer may not
-    see it.
+    see it, and what is known of clusters that they may not see.
     """
 
     job_id: UUID
@@ -81,10 +82,10 @@ def newest_plans(actor: Actor, job_id: UUID) -> tuple[ConsolidationView, ...]:
 
 
 def _of(job_id: UUID) -> QuerySet[Consolidation]:
-    moves = Move.objects.select_related("job__tenant", "attempt__cluster").order_by("attempt_id")
+    moves = Move.objects.select_related("job__tenant", "attempt").order_by("attempt_id")
     own = Move.objects.filter(job_id=job_id, consolidation__isnull=False).values("consolidation_id")
     rows = Consolidation.objects.filter(Q(beneficiary_id=job_id) | Q(id__in=own))
-    return rows.select_related("cluster", "beneficiary__tenant").prefetch_related(Prefetch("moves", moves))
+    return rows.select_related("beneficiary__tenant").prefetch_related(Prefetch("moves", moves))
 
 
 def plan_views(actor: Actor, job_id: UUID, rows: Collection[Consolidation]) -> tuple[ConsolidationView, ...]:
@@ -92,8 +93,9 @@ def plan_views(actor: Actor, job_id: UUID, rows: Collection[Consolidation]) -> t
     if not rows:
         return ()
     seen = set(visible_tenants(actor).values_list("id", flat=True))
-    wanted = {move.expected_id for row in rows for move in row.moves.all()}
-    names = dict(Cluster.objects.filter(id__in=wanted).values_list("id", "name"))
+    wanted = {move.expected_id for row in rows for move in row.moves.all()} | {row.cluster_id for row in rows}
+    shown = visible_clusters(actor, with_removed=True).filter(id__in=wanted)
+    names = dict(shown.values_list("id", "name"))
     return tuple(_view(row, job_id, seen, names) for row in rows)
 
 
@@ -106,8 +108,8 @@ def _view(row: Consolidation, job_id: UUID, seen: Collection[UUID], names: dict[
         name=name,
         tenant=tenant,
         gpus=row.size_milli / MILLI,
-        cluster=row.cluster.name,
-        nodes=tuple(row.nodes),
+        cluster=names.get(row.cluster_id, ""),
+        nodes=tuple(row.nodes) if row.cluster_id in names else (),
         gain_gpu_seconds=row.gain_gpu_seconds,
         cost_gpu_seconds=row.cost_gpu_seconds,
         lost_gpu_seconds=row.lost_gpu_seconds,
@@ -127,9 +129,9 @@ def _line(move: Move, seen: Collection[UUID], names: dict[UUID, str]) -> MoveLin
         move.job_id,
         *_shown(move.job, seen),
         gpus=(move.size_milli or 0) / MILLI,
-        origin=move.attempt.cluster.name,
+        origin=names.get(move.attempt.cluster_id, ""),
         cluster=names.get(move.expected_id, ""),
-        nodes=tuple(move.nodes),
+        nodes=tuple(move.nodes) if move.expected_id in names else (),
         lost_seconds=move.lost_seconds,
     )
 

@@ -82,6 +82,11 @@ class BudgetBook:
         for line, needed in self._needs(job, flavors):
             line.left -= needed
 
+    def refund(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> None:
+        """Undoes `charge`."""
+        for line, needed in self._needs(job, flavors):
+            line.left += needed
+
     def times(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> int:
         """How many times the budgets allow the job on these flavors."""
         fits = [int(max(Decimal(0), line.left) // needed) for line, needed in self._needs(job, flavors)]

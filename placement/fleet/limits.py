@@ -9,7 +9,7 @@ from uuid import UUID
 
 from placement.values.advance import AdvanceReservation
 from placement.values.model import JobRequest, LimitState, Snapshot, UserLimitState
-from placement.values.preemption import RoomClaim
+from placement.values.preemption import Leaving, RoomClaim
 from quotas.engine.borrowing import Book, Chains, Obstacle, give_back, take
 from quotas.engine.reserved import Reserves
 
@@ -58,8 +58,9 @@ def limit_book(snapshot: Snapshot) -> LimitBook:
 
 
 def keep_claimed(book: LimitBook, snapshot: Snapshot) -> dict[UUID, tuple[Lines, RoomClaim]]:
-    """Counts what waiting jobs will hold as held, if others are being stopped for them: no other job takes it meanwhile.
-    Returns, by job, where it is kept.
+    """Counts what waiting jobs will hold as held, if others are being stopped for them: no other job takes it meanwhile. So for
+    jobs that are still being stopped and have a place kept elsewhere, as far as they do not hold it already. Returns, by waiting
+    job, where it is kept.
     """
     if not snapshot.claims:
         return {}
@@ -71,4 +72,17 @@ def keep_claimed(book: LimitBook, snapshot: Snapshot) -> dict[UUID, tuple[Lines,
             limits = book.chains(job.tenant_path, claim.cluster, job.user)
             book.take(limits, claim.amounts, job.constraints.reservation)
             kept[job.id] = limits, claim
+        elif claim.leaving is not None:
+            _exchange(book, claim, claim.leaving)
     return kept
+
+
+def _exchange(book: LimitBook, claim: RoomClaim, leaving: Leaving) -> None:
+    """Counts at each limit the larger of what the job holds and what it will hold."""
+    old, new = (book.chains(leaving.tenant_path, name) for name in (leaving.cluster, claim.cluster))
+    lines = [line for chains in (old, new) for each in chains.values() for chain in each for line in chain]
+    before = [line.held for line in lines]
+    give_back(old, leaving.amounts)
+    take(new, claim.amounts)
+    for line, held in zip(lines, before, strict=True):
+        line.held = max(line.held, held)

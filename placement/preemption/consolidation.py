@@ -12,8 +12,8 @@ among more, on the nodes that are cheapest to clear.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 from uuid import UUID
@@ -21,6 +21,7 @@ from uuid import UUID
 from placement.cycle.cycle import Cycle
 from placement.cycle.timeline import first_fit
 from placement.cycle.verdicts import WAITING_FOR_ROOM
+from placement.cycle.visibility import sight_of
 from placement.fleet.policies import PolicyBook
 from placement.ranking.runtimes import runtime_of
 from placement.values.consolidation import Consolidating, Consolidation, Movable, PlannedMove
@@ -39,7 +40,11 @@ MOST_CLUSTERS = 8
 MOST_CANDIDATES = 60
 """The most jobs on a cluster among which a search chooses."""
 MOST_TRIALS = 600
-"""After this many trials in a cycle, no further job or cluster is searched, and no further set tried."""
+"""After this many trials in a cycle, no further job or cluster is searched, and no further set tried. Each cluster gets an equal part
+of what the ones before it left.
+"""
+MOST_MORE = 50
+"""The number of further ones, where the part did not suffice for an exact search: the nodes that are cheapest to clear are tried then."""
 MOST_REPAIRS = 4
 """How often a set is searched again without a job that has no other place."""
 MOST_MOVES_A_DAY = 3
@@ -137,6 +142,12 @@ class _Planner:
         self._snapshot, self._cycle, self._rules, self._policies, self._returning, self._exact = given
         self._job, self._wait = job, wait
         self._now, self._size = self._snapshot.now, size_of(job)
+        self._last_trial = most_trials
+        """The number of the last one on the cluster that is being searched."""
+
+    @property
+    def _is_exhausted(self) -> bool:
+        return self.trials >= self._last_trial
 
     @property
     def trials(self) -> int:
@@ -154,7 +165,7 @@ class _Planner:
     def decide(self) -> Consolidation | str:
         """The decision, or the sentence why there is none; empty if no job could be moved for it."""
         movable = [one for one in self._rules.movable if self._may_move(one)]
-        if not movable or not self._rehearsal.has_enough_free():
+        if not movable or not self._stays_open(self._job) or not self._rehearsal.has_enough_free():
             return ""
         pools = self._pools(movable)
         if not pools:
@@ -162,7 +173,8 @@ class _Planner:
         gain = self._gain()
         budget = self._rules.share * gain.gpu_seconds
         found: list[_Found] = []
-        for cluster, pool in pools.items():
+        for number, (cluster, pool) in enumerate(pools.items()):
+            self._last_trial = self.trials + max(0, self._most_trials - self.trials) // (len(pools) - number)
             most = min([budget, *(one.cost for one in found)])
             found += self._cheapest(cluster, [one for one in pool if one.cost(self._now) <= most], most)
         for best in sorted(found, key=lambda one: (one.cost, one.cluster)):
@@ -191,7 +203,20 @@ class _Planner:
             return False
         if one.run.priority > self._job.priority or size_of(request) >= self._size:
             return False
-        return is_movable(one, self._now)
+        return is_movable(one, self._now) and self._stays_open(request)
+
+    def _stays_open(self, job: JobRequest) -> bool:
+        """Whether no further reservation or maintenance window is closed to the job if it starts as late as its place is kept."""
+        if not self._snapshot.reservations and not self._snapshot.windows:
+            return True
+        now, then = sight_of(job, self._snapshot), sight_of(job, self._later)
+        closed = *now.closed, *now.others, *now.windows
+        more = *then.closed, *then.others, *then.windows
+        return all(one in closed for one in more) and (then.gate is None or now.gate is not None)
+
+    @cached_property
+    def _later(self) -> Snapshot:
+        return replace(self._snapshot, now=self._now + timedelta(seconds=self._rules.keep_seconds))
 
     def _is_allowed(self, one: Movable) -> bool:
         """Whether the policy of its tenant allows that it moves."""
@@ -229,6 +254,9 @@ class _Planner:
         if is_exact:
             chosen = exactly(self._problem(cluster, pool, most, budget, combined=True))
             sets = [] if chosen is None else [tuple(pool[one] for one in chosen)]
+            if chosen is None and self._is_exhausted:
+                self._last_trial, is_exact = self.trials + MOST_MORE, False
+                sets = self._boundedly(cluster, pool, most, budget)
         else:
             sets = self._boundedly(cluster, self._shortlist(cluster, pool), most, budget)
         return [_Found(sum(one.cost(self._now) for one in moved), cluster, moved, is_exact) for moved in sets if moved]
@@ -240,6 +268,8 @@ class _Planner:
 
         def fits(chosen: Chosen) -> bool:
             if chosen not in known:
+                if self._is_exhausted:
+                    return False
                 moved = [pool[one] for one in chosen]
                 known[chosen] = self._rehearsal.frees(cluster, moved) and (
                     not combined or self._rehearsal.stuck(cluster, moved) == []
@@ -276,7 +306,7 @@ class _Planner:
             sets = sorted({pruned(problem, seed) for seed in self._seeds(problem, left)}, key=problem.cost)
             misfits: set[UUID] = set()
             for chosen in sets:
-                if not problem.allows(chosen) or self.trials > self._most_trials:
+                if not problem.allows(chosen) or self._is_exhausted:
                     continue
                 moved = tuple(left[one] for one in chosen)
                 stuck = self._rehearsal.stuck(cluster, moved)
@@ -294,7 +324,7 @@ class _Planner:
         if self._job.topology.mode == "required":
             orders += [[one for area in self._nodes(pool, domain) for one in area] for domain in self._areas(pool)]
         for order in orders:
-            if self.trials > self._most_trials:
+            if self._is_exhausted:
                 return
             unique = list(dict.fromkeys(order))
             if problem.fits(tuple(sorted(unique))):

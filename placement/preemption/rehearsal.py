@@ -4,6 +4,9 @@ have a place beside it?
 The waiting job is placed first, by the quota that is there now: what jobs hold that move is not available to it, because
 they take it again. Then each of them is placed in the order of the queue, with its own hold returned. All are judged as a
 cycle judges them (`trial`), each in the fleet that it sees.
+
+Nodes are kept by name, not by the pods that go there, and the jobs come in any order. So a job shares no node with another one
+of the plan on which it could put more of its pods than it was given there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -132,7 +135,8 @@ class Rehearsal:
             sites = state.site(pools, needs)
             if sites is not None:
                 takes = tuple(Take(*one) for one in zip(pools, needs, sites, strict=True))
-                return _Spot(takes, _limits(trial, cluster), trial.amounts_at(way))
+                if room.allows(takes):
+                    return _Spot(takes, _limits(trial, cluster), trial.amounts_at(way))
         return None
 
     def _take(self, room: "_Room", spot: _Spot, job: JobRequest, stack: ExitStack) -> None:
@@ -167,7 +171,12 @@ class Rehearsal:
         placed, choice = seat
         parts = zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True)
         spot = _Spot(tuple(Take(*one) for one in parts), choice.limits, choice.terms.amounts)
+        if not room.allows(spot.takes):
+            return None
         self._take(room, spot, trial.job, stack)
+        budgets, flavors = trial.bench.budgets, choice.terms.flavors
+        budgets.charge(trial.job, flavors)
+        stack.callback(budgets.refund, trial.job, flavors)
         return placed
 
     def _in_order(self, moved: Iterable[Movable]) -> list[Movable]:
@@ -199,7 +208,9 @@ class _Room:
             self._touched = set(range(len(self._fleet.clusters)))
         self._touched |= {self._fleet.cluster_of_pool.item(pool) for pool, _ in self._kept}
         self._seen: dict[int, tuple[FleetState, set[int]]] = {}
-        self._taken: list[Take] = []
+        self._taken: list[tuple[Take, ...]] = []
+        self._nodes: set[tuple[int, str]] = set()
+        """The nodes on which something was taken, each with its cluster."""
 
     def seen_by(self, trial: Trial) -> FleetState:
         """What is free for the trial's job now."""
@@ -208,24 +219,56 @@ class _Room:
         if found is None:
             state = trial.state_after(self._touched, self._runs, self._kept)
             found = self._seen[id(base)] = state, set(self._touched)
-            for one in self._taken:
-                self._take_in(*found, one)
+            for takes in self._taken:
+                self._take_in(*found, takes)
         return found[0]
 
-    def take(self, takes: Iterable[Take]) -> None:
-        """Deducts pods in every view."""
-        for one in takes:
-            self._taken.append(one)
-            for state, copied in self._seen.values():
-                self._take_in(state, copied, one)
+    def allows(self, takes: Sequence[Take]) -> bool:
+        """Whether a job with this place would leave the others theirs, whichever comes first."""
+        return self._named(self._loose(takes)).isdisjoint(self._nodes)
 
-    def _take_in(self, state: FleetState, copied: set[int], one: Take) -> None:
-        cluster = self._fleet.cluster_of_pool.item(one.pool)
-        if cluster not in copied:
-            copied.add(cluster)
-            for pool in range(*self._fleet.first_pool_of_cluster[cluster : cluster + 2]):
-                state.states[pool] = state.pool(pool).copy()
-        state.take(one.pool, one.need, one.site)
+    def take(self, takes: tuple[Take, ...]) -> None:
+        """Deducts pods in every view."""
+        self._taken.append(takes)
+        self._nodes |= self._named((one.pool, node) for one in takes for node, _ in one.site.pods)
+        for state, copied in self._seen.values():
+            self._take_in(state, copied, takes)
+
+    def _take_in(self, state: FleetState, copied: set[int], takes: tuple[Take, ...]) -> None:
+        for one in takes:
+            cluster = self._fleet.cluster_of_pool.item(one.pool)
+            if cluster not in copied:
+                copied.add(cluster)
+                for pool in range(*self._fleet.first_pool_of_cluster[cluster : cluster + 2]):
+                    state.states[pool] = state.pool(pool).copy()
+            state.take(one.pool, one.need, one.site)
+        for place in self._loose(takes):
+            for pool, node in self._everywhere(*place):
+                state.close(pool, [node])
+
+    def _loose(self, takes: Sequence[Take]) -> set[tuple[int, int]]:
+        """The nodes of the place, each with its pool, on which pods of the job could be that are elsewhere now."""
+        counts = [(one.pool, one.need.count, dict(one.site.pods)) for one in takes]
+        places = {(one.pool, node) for one in takes for node, _ in one.site.pods}
+        return {
+            place
+            for place in places
+            for pool, node in (self._everywhere(*place) if len(places) > 1 else ())
+            if any(own == pool and on.get(node, 0) < count for own, count, on in counts)
+        }
+
+    def _everywhere(self, pool: int, node: int) -> list[tuple[int, int]]:
+        """The node in each pool that contains it."""
+        pools, at = self._fleet.pools, self._fleet.cluster_of_pool.item(pool)
+        siblings = pools[pool].siblings.get(node, ())
+        of_cluster = range(*self._fleet.first_pool_of_cluster[at : at + 2]) if siblings else ()
+        numbers = {pools[number].flavor.name: number for number in of_cluster}
+        return [(pool, node), *((numbers[flavor], position) for flavor, position in siblings)]
+
+    def _named(self, places: Iterable[tuple[int, int]]) -> set[tuple[int, str]]:
+        """The nodes by cluster and name."""
+        fleet = self._fleet
+        return {(fleet.cluster_of_pool.item(pool), fleet.pools[pool].node_names[node]) for pool, node in places}
 
 
 class _AllScopes:

@@ -27,7 +27,7 @@ class Movable:
     saves_work: bool = False
     """Whether it continues from a checkpoint; else it starts from its beginning."""
     flavors: tuple[str, ...] = ()
-    """Where its checkpoint can be resumed; empty: anywhere."""
+    """Where its newest checkpoint can be resumed; empty: anywhere."""
     moves_today: int = 0
     """How often the gateway moved it in the last 24 hours."""
     rests_until: datetime | None = None
@@ -60,6 +60,8 @@ class Consolidating:
     """By cluster from which jobs moved in the last hour, how many more may; any number where none did."""
     resting: frozenset[UUID] = frozenset()
     """Jobs for which no new plan is made yet, because they did not start in time after an earlier one."""
+    keep_seconds: int = 600
+    """How long a plan keeps its places at most."""
 
     def most_from(self, cluster_id: UUID) -> int:
         """How many jobs may move away from nodes of the cluster now."""

@@ -132,6 +132,8 @@ class RoomClaim:
     """`preemption`; `consolidation` if the others are moved; `moved` if it is one that was moved, and this is its new place."""
     lost_seconds: int = 0
     """The work that moved jobs repeat, in GPU-seconds."""
+    leaving: Leaving | None = field(default=None, hash=False)
+    """What its job still holds where it is being stopped, if it does not wait yet."""
 
 
 @dataclass(frozen=True, slots=True)
