@@ -245,9 +245,9 @@ def report_csv(report: CommitmentReport) -> str:
 
 def show_commitment(row: CommitmentVersion) -> dict[str, Any]:
     """A version as the API shows it."""
-    names = dict(Cluster.everything.filter(id__in=row.clusters).values_list("id", "name"))
+    names = Cluster.everything.filter(id__in=row.clusters).order_by("name", "id").values_list("name", flat=True)
     return {
-        **values_of_row(row, names),
+        **values_of_row(row, list(names)),
         "id": str(row.commitment_id),
         "organisation": row.commitment.organisation.path,
         "version": row.number,

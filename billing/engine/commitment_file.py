@@ -17,6 +17,9 @@ MOST_CHARACTERS = 200_000
 MOST_COMMITMENTS = 1_000
 MOST_CLUSTERS = 200
 MOST_UNITS = 1_000_000
+MOST_YEARS = 20
+YEARS = range(1970, 3000)
+"""In which a term begins. Far enough from the ends of the calendar to count its payments."""
 KINDS = ("reserved_instance", "own_purchase")
 REQUIRED = ("name", "kind", "clusters", "flavor", "capacity_type", "units", "start", "until", "currency")
 FIELDS = (*REQUIRED, "upfront", "recurring", "withdrawn")
@@ -61,6 +64,13 @@ class _Loader(yaml.BaseLoader):
             raise NotCommitments("file", "yaml_alias", "anchors and aliases are not accepted: write the value out")
         return super().compose_node(parent, index)
 
+    def construct_scalar(self, node: Any) -> str:
+        # Escapes such as "\uD800" and "\0" in quotes give characters that neither JSON nor the database can hold.
+        text = str(super().construct_scalar(node))
+        if not text.isprintable():
+            raise NotCommitments("file", "bad_yaml", "a text has a character that cannot be printed")
+        return text
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - of the library
         keys = [key.value for key, _ in node.value]
         if len({str(key) for key in keys}) < len(keys):
@@ -74,7 +84,9 @@ def read_commitments(text: str) -> tuple[Wanted, ...]:
         raise NotCommitments("file", "too_long", f"a file has at most {MOST_CHARACTERS} characters")
     try:
         body = _Loader(text).get_single_data()
-    except (yaml.YAMLError, RecursionError) as error:
+    except NotCommitments:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:  # an escape may name no character
         raise NotCommitments("file", "bad_yaml", "this is not YAML") from error
     rows = body.get("commitments") if isinstance(body, Mapping) and set(body) == {"commitments"} else None
     if not isinstance(rows, list) or len(rows) > MOST_COMMITMENTS:
@@ -99,7 +111,7 @@ def _wanted(row: Any, where: str) -> Wanted:
     name = _text(row, where, "name", NAME, "lower-case letters, digits and hyphens, up to 63")
     kind = _text(row, where, "kind", re.compile("|".join(KINDS)), f"one of {', '.join(KINDS)}")
     start, until = _hour(row, where, "start"), _hour(row, where, "until")
-    if start >= until or until.year - start.year > 20:  # noqa: PLR2004 - years
+    if not start < until <= _years_after(start):
         raise NotCommitments(f"{where}.until", "empty_period", "an hour after `start`, at most 20 years")
     upfront, recurring = (_amount(row, where, key) for key in ("upfront", "recurring"))
     if not upfront + recurring:
@@ -129,9 +141,20 @@ def _amount(row: Mapping[str, Any], where: str, key: str) -> Decimal:
 def _hour(row: Mapping[str, Any], where: str, key: str) -> datetime:
     text = _text(row, where, key, HOUR, "a whole hour in UTC, such as 2026-01-01T00:00:00Z")
     try:
-        return datetime.fromisoformat(text).astimezone(UTC)
+        at = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise NotCommitments(f"{where}.{key}", "out_of_range", "there is no such day") from error
+    if at.year not in YEARS:
+        raise NotCommitments(f"{where}.{key}", "out_of_range", f"a year from {YEARS[0]} to {YEARS[-1]}")
+    return at
+
+
+def _years_after(start: datetime) -> datetime:
+    """The end of the longest term, as the database counts it: of a 29th of February it is the 28th where the year has no other."""
+    try:
+        return start.replace(year=start.year + MOST_YEARS)
+    except ValueError:
+        return start.replace(year=start.year + MOST_YEARS, day=28)
 
 
 def _clusters(value: Any, where: str) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ class Commitment:
     @property
     def total(self) -> int:
         """All that is paid over the term."""
-        return self.upfront + self.recurring * sum(1 for _ in payment_times(self.start, self.until))
+        return self.upfront + self.recurring * count_of_payments(self.start, self.until)
 
     def amortised(self, start: datetime, until: datetime) -> int:
         """The part of the total that belongs to the whole hours of [start, until)."""
@@ -160,14 +160,25 @@ def payment_times(start: datetime, until: datetime) -> Iterator[datetime]:
     >>> [f"{at:%m-%d}" for at in payment_times(datetime(2026, 1, 31), datetime(2026, 4, 1))]
     ['01-31', '02-28', '03-31']
     """
-    number, at = 0, start
-    while at < until:
-        yield at
-        number += 1
-        months = start.month - 1 + number
-        first = start.replace(year=start.year + months // 12, month=months % 12 + 1, day=1)
-        last = (first.replace(day=28) + 4 * DAY).replace(day=1) - DAY
-        at = first.replace(day=min(start.day, last.day))
+    for number in range(count_of_payments(start, until)):
+        yield _months_after(start, number)
+
+
+def count_of_payments(start: datetime, until: datetime) -> int:
+    """How many times `payment_times` has. It takes no longer for a longer term: each hour's amount asks for it.
+
+    >>> count_of_payments(datetime(2026, 1, 31), datetime(2026, 2, 28, 1)), count_of_payments(datetime(2026, 1, 31), datetime(2026, 2, 28))
+    (2, 1)
+    """
+    months = (until.year - start.year) * 12 + until.month - start.month
+    return months + (_months_after(start, months) < until)
+
+
+def _months_after(start: datetime, months: int) -> datetime:
+    month = start.month - 1 + months
+    first = start.replace(year=start.year + month // 12, month=month % 12 + 1, day=1)
+    last = (first.replace(day=28) + 4 * DAY).replace(day=1) - DAY
+    return first.replace(day=min(start.day, last.day))
 
 
 def split_day(day: date, commitments: Iterable[Commitment], runs: Sequence[Run]) -> tuple[DaySplit, ...]:

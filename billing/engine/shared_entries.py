@@ -92,7 +92,7 @@ def name_of(entry: Entry) -> str:
 
 
 def _content(entry: Entry) -> tuple[object, ...]:
-    lines = sorted((line.account, line.currency, line.amount) for line in entry.lines)
+    lines = sorted((line.account, line.currency, line.amount, line.quantity or 0) for line in entry.lines)
     return (entry.kind, entry.reason, entry.charge_day, *lines)
 
 

@@ -15,14 +15,15 @@ from django.db.models import Q
 from billing import locks
 from billing.engine.commitment_file import NotCommitments, Wanted, read_commitments
 from billing.engine.commitments import Commitment as Terms
-from billing.engine.commitments import payment_times
+from billing.engine.commitments import count_of_payments
 from billing.engine.ledger import units
 from billing.engine.months import midnight
 from billing.models import Commitment, CommitmentVersion, LedgerPeriod, Rate
 from billing.queries.commitment_report import Borne, preview_of
 from billing.queries.commitments import newest_versions, terms_of_version
+from billing.queries.committed_clusters import CommittedClusters
 from billing.queries.sharing import organisation_at
-from clusters.models import Cluster, Flavor
+from clusters.models import Flavor
 from foundation.clock import database_now
 from foundation.outbox import announce
 from foundation.plain_json import instant
@@ -79,7 +80,8 @@ class Plan:
 def plan_commitments(actor: Actor, path: str, text: str) -> Plan:
     """What the file would change. Raises NotFound, NotAllowedHere, Invalid."""
     organisation = organisation_at(actor, path, may_close=True)
-    return _plan(organisation, _read(organisation, text))
+    asked = _read(organisation, text)
+    return _with_preview(_plan(organisation, asked), organisation, asked)
 
 
 def apply_commitments(actor: Actor, path: str, text: str, expected: str = "") -> Plan:
@@ -88,13 +90,17 @@ def apply_commitments(actor: Actor, path: str, text: str, expected: str = "") ->
     Raises NotFound, NotAllowedHere, Invalid, Conflict `commitments_changed` if the plan is not the expected one.
     """
     organisation = organisation_at(actor, path, may_close=True)
+    # The preview reads a month of usage, which nobody else may rate while the price book is locked: it comes before.
+    shown = plan_commitments(actor, path, text)
     with transaction.atomic():
         locks.rewrite_price_book()
-        wanted = _read(organisation, text)
-        plan = _plan(organisation, wanted)
+        asked = _read(organisation, text)
+        plan = _plan(organisation, asked)
         if expected not in {"", plan.digest}:
             raise Conflict("The plan is no longer what it was: plan again.", code="commitments_changed")
-        by_name = {one.name: one for one in wanted}
+        if plan.digest != shown.digest:
+            shown = _with_preview(plan, organisation, asked)
+        by_name = {one.wanted.name: one for one in asked}
         for change in plan.changes:
             _write(actor, organisation, by_name[change.name])
             record_audit(
@@ -103,34 +109,78 @@ def apply_commitments(actor: Actor, path: str, text: str, expected: str = "") ->
             )  # fmt: skip
         if plan.changes:
             announce("post")
-    return plan
+    return shown
 
 
-def _read(organisation: Tenant, text: str) -> tuple[Wanted, ...]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A commitment of a file, with the ids of its clusters and their names as plans show them, and the version that applies."""
+
+    wanted: Wanted
+    ids: tuple[UUID, ...]
+    clusters: tuple[str, ...]
+    before: CommitmentVersion | None
+    before_clusters: tuple[str, ...] = ()
+
+
+def _read(organisation: Tenant, text: str) -> tuple[_Asked, ...]:
     try:
         wanted = read_commitments(text)
     except NotCommitments as error:
         raise Invalid.field(error.field, error.code, str(error)) from error
-    clusters, begins = _clusters(organisation), _ledger_begins(organisation)
+    rows = {row.commitment.name: row for row in newest_versions(organisation.id)}
+    clusters, begins = CommittedClusters(organisation), _ledger_begins(organisation)
+    asked = []
     for number, one in enumerate(wanted):
-        unknown = [name for name in one.clusters if name not in clusters]
-        if unknown:
-            raise Invalid.field(
-                f"commitments[{number}].clusters", "unknown_cluster", f"there is no cluster {unknown[0][:63]} here"
-            )
-        ids = [clusters[name] for name in one.clusters]
-        known = Q(cluster__in=ids, capacity_type=one.capacity_type)
-        if (
-            not Flavor.objects.filter(known, name=one.flavor).exists()
-            and not Rate.objects.filter(known, flavor=one.flavor).exists()
-        ):
-            detail = f"none of these clusters offers a flavor {one.flavor} that is {one.capacity_type}"
-            raise Invalid.field(f"commitments[{number}].flavor", "unknown_flavor", detail)
-        refuse_mixed_currencies(organisation.path, one.currency)
-        if one.start < begins and not one.is_withdrawn:
-            detail = f"the ledger begins with {begins:%Y-%m}: let it begin then, with what is left of its cost"
-            raise Invalid.field(f"commitments[{number}].start", "before_the_ledger", detail)
-    return wanted
+        asked.append(_resolved(one, rows.get(one.name), clusters, f"commitments[{number}]"))
+        _refuse_what_does_not_fit(asked[-1], begins, f"commitments[{number}]")
+    _refuse_other_currencies(organisation, wanted)
+    return tuple(asked)
+
+
+def _resolved(one: Wanted, before: CommitmentVersion | None, clusters: CommittedClusters, where: str) -> _Asked:
+    known = before.clusters if before else ()
+    found = {name: clusters.id_of(name, known) for name in one.clusters}
+    ids = {id_ for id_ in found.values() if id_ is not None}
+    if unknown := [name for name, id_ in found.items() if id_ is None]:
+        raise Invalid.field(f"{where}.clusters", "unknown_cluster", f"there is no cluster {unknown[0][:63]} here")
+    if len(ids) < len(found):
+        raise Invalid.field(f"{where}.clusters", "given_twice", "a cluster appears twice")
+    return _Asked(one, tuple(sorted(ids)), tuple(clusters.shown(ids)), before, tuple(clusters.shown(known)))
+
+
+def _refuse_what_does_not_fit(asked: _Asked, begins: datetime, where: str) -> None:
+    """What applies already is not asked again: a flavor may be gone since, and a commitment can always be withdrawn."""
+    one, before = asked.wanted, asked.before
+    known = Q(cluster__in=asked.ids, capacity_type=one.capacity_type)
+    is_known = before is not None and (before.flavor, before.capacity_type) == (one.flavor, one.capacity_type)
+    applies = is_known and (one.is_withdrawn or before is None or sorted(before.clusters) == list(asked.ids))
+    if (
+        not applies
+        and not Flavor.objects.filter(known, name=one.flavor).exists()
+        and not Rate.objects.filter(known, flavor=one.flavor).exists()
+    ):
+        detail = f"none of these clusters offers a flavor {one.flavor} that is {one.capacity_type}"
+        raise Invalid.field(f"{where}.flavor", "unknown_flavor", detail)
+    if before is not None and before.currency != one.currency:
+        detail = f"the versions of a commitment have one currency, {before.currency}"
+        raise Invalid.field(f"{where}.currency", "mixed_currencies", detail)
+    if one.start < begins and not one.is_withdrawn and (before is None or one.start < before.start):
+        detail = f"the ledger begins with {begins:%Y-%m}: let it begin then, with what is left of its cost"
+        raise Invalid.field(f"{where}.start", "before_the_ledger", detail)
+
+
+def _refuse_other_currencies(organisation: Tenant, wanted: Sequence[Wanted]) -> None:
+    given = {one.currency: number for number, one in reversed(list(enumerate(wanted))) if not one.is_withdrawn}
+    for number, currency in sorted((number, currency) for currency, number in given.items()):
+        try:
+            refuse_mixed_currencies(organisation.path, currency)
+        except Invalid as error:
+            raise Invalid.field(f"commitments[{number}].currency", "mixed_currencies", str(error)) from error
+    if len(given) > 1:
+        number = max(given.values())
+        detail = "the commitments of an organisation are in one currency"
+        raise Invalid.field(f"commitments[{number}].currency", "mixed_currencies", detail)
 
 
 def _ledger_begins(organisation: Tenant) -> datetime:
@@ -141,42 +191,33 @@ def _ledger_begins(organisation: Tenant) -> datetime:
     return midnight(first or database_now().date().replace(day=1))
 
 
-def _clusters(organisation: Tenant) -> Mapping[str, UUID]:
-    own = Q(owner=organisation) | Q(owner__path__startswith=f"{organisation.path}/")
-    return dict(Cluster.objects.filter(own).values_list("name", "id"))
-
-
-def _plan(organisation: Tenant, wanted: Sequence[Wanted]) -> Plan:
-    names = {id_: name for name, id_ in _clusters(organisation).items()}
-    rows = {row.commitment.name: row for row in newest_versions(organisation.id)}
+def _plan(organisation: Tenant, asked: Sequence[_Asked]) -> Plan:
+    """The changes, without a preview."""
     changes = []
-    for number, one in enumerate(wanted):
-        row = rows.get(one.name)
-        if row is not None and row.currency != one.currency:
-            detail = f"the versions of a commitment have one currency, {row.currency}"
-            raise Invalid.field(f"commitments[{number}].currency", "mixed_currencies", detail)
-        before = None if row is None else values_of_row(row, names)
-        after = _values(one)
+    for each in asked:
+        one = each.wanted
+        before = None if each.before is None else values_of_row(each.before, each.before_clusters)
+        after = _values(one, each.clusters)
         if before != after and not (before is None and one.is_withdrawn):
             action: Action = "create" if before is None else "withdraw" if one.is_withdrawn else "change"
             changes.append(Change(action, one.name, before, after))
     month = (database_now().date().replace(day=1) - timedelta(days=1)).replace(day=1)
-    plan = Plan(organisation.path, tuple(changes), month)
-    return _with_preview(plan, organisation, rows, wanted) if changes else plan
+    return Plan(organisation.path, tuple(changes), month)
 
 
-def _with_preview(
-    plan: Plan, organisation: Tenant, rows: Mapping[str, CommitmentVersion], wanted: Sequence[Wanted]
-) -> Plan:
-    ids = _clusters(organisation)
+def _with_preview(plan: Plan, organisation: Tenant, asked: Sequence[_Asked]) -> Plan:
+    if not plan.changes:
+        return plan
+    rows = {row.commitment.name: row for row in newest_versions(organisation.id)}
     now = {name: terms_of_version(row) for name, row in rows.items() if not row.is_withdrawn}
     then = dict(now)
-    for one in wanted:
+    for each in asked:
+        one = each.wanted
         then.pop(one.name, None)
         if not one.is_withdrawn:
             id_ = rows[one.name].commitment_id if one.name in rows else UUID(int=0)
             then[one.name] = Terms(
-                id_, 0, one.name, frozenset(ids[name] for name in one.clusters), one.flavor, one.capacity_type, one.units,
+                id_, 0, one.name, frozenset(each.ids), one.flavor, one.capacity_type, one.units,
                 one.start, one.until, units(one.upfront), units(one.recurring), one.currency,
             )  # fmt: skip
     amortised, unused, before = preview_of(organisation.id, plan.month, list(now.values()))
@@ -188,18 +229,17 @@ def _with_preview(
     return replace(plan, effects=effects, amortised=(amortised, amortised_then), unused=(unused, unused_then))
 
 
-def _write(actor: Actor, organisation: Tenant, one: Wanted) -> None:
+def _write(actor: Actor, organisation: Tenant, asked: _Asked) -> None:
+    one = asked.wanted
     commitment, _ = Commitment.objects.get_or_create(organisation=organisation, name=one.name)
     latest = (
         CommitmentVersion.objects.filter(commitment=commitment).order_by("-number").values_list("number", flat=True)
     )
-    payments = sum(1 for _ in payment_times(one.start, one.until))
-    ids = _clusters(organisation)
     CommitmentVersion.objects.create(
         commitment=commitment,
         number=(latest.first() or 0) + 1,
         kind=one.kind,
-        clusters=sorted(ids[name] for name in one.clusters),
+        clusters=list(asked.ids),
         flavor=one.flavor,
         capacity_type=one.capacity_type,
         units=one.units,
@@ -207,7 +247,7 @@ def _write(actor: Actor, organisation: Tenant, one: Wanted) -> None:
         until=one.until,
         upfront=one.upfront,
         recurring=one.recurring,
-        total=one.upfront + one.recurring * payments,
+        total=one.upfront + one.recurring * count_of_payments(one.start, one.until),
         currency=one.currency,
         is_withdrawn=one.is_withdrawn,
         made_by_id=actor.user_id,
@@ -215,19 +255,19 @@ def _write(actor: Actor, organisation: Tenant, one: Wanted) -> None:
     )
 
 
-def values_of_row(row: CommitmentVersion, names: Mapping[UUID, str]) -> dict[str, Any]:
-    """A version with every field of a file. A cluster that was removed is named by its id."""
+def values_of_row(row: CommitmentVersion, clusters: Sequence[str]) -> dict[str, Any]:
+    """A version with every field of a file; `clusters` are the names of its clusters."""
     return {
-        "name": row.commitment.name, "kind": row.kind, "clusters": sorted(names.get(id_, str(id_)) for id_ in row.clusters),
-        "flavor": row.flavor, "capacity_type": row.capacity_type, "units": row.units, "start": instant(row.start),
-        "until": instant(row.until), "currency": row.currency, "upfront": _amount(row.upfront),
-        "recurring": _amount(row.recurring), "withdrawn": row.is_withdrawn,
+        "name": row.commitment.name, "kind": row.kind, "clusters": list(clusters), "flavor": row.flavor,
+        "capacity_type": row.capacity_type, "units": row.units, "start": instant(row.start), "until": instant(row.until),
+        "currency": row.currency, "upfront": _amount(row.upfront), "recurring": _amount(row.recurring),
+        "withdrawn": row.is_withdrawn,
     }  # fmt: skip
 
 
-def _values(one: Wanted) -> dict[str, Any]:
+def _values(one: Wanted, clusters: Sequence[str]) -> dict[str, Any]:
     return {
-        "name": one.name, "kind": one.kind, "clusters": list(one.clusters), "flavor": one.flavor,
+        "name": one.name, "kind": one.kind, "clusters": list(clusters), "flavor": one.flavor,
         "capacity_type": one.capacity_type, "units": one.units, "start": instant(one.start), "until": instant(one.until),
         "currency": one.currency, "upfront": _amount(one.upfront), "recurring": _amount(one.recurring),
         "withdrawn": one.is_withdrawn,

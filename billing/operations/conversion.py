@@ -36,8 +36,16 @@ def convert_new(entry: Entry) -> None:
         return
     row = LedgerEntry.objects.select_related("period", "reverses").prefetch_related("lines__account").get(key=entry.key)
     if not _convert(convertible(row)):
-        day = ConversionDay(organisation_id=entry.organisation_id, day=entry.charge_day)
-        ConversionDay.objects.bulk_create([day], ignore_conflicts=True)
+        _mark(ConversionDay(organisation_id=entry.organisation_id, day=entry.charge_day))
+
+
+def _mark(day: ConversionDay) -> None:
+    """The day waits. A mark writes the row even if it is there, so it waits for a worker that converts the day now: that one may
+    not see the entry that the mark is for, and removes the row.
+    """
+    ConversionDay.objects.bulk_create(
+        [day], update_conflicts=True, unique_fields=["organisation", "day"], update_fields=["day"]
+    )
 
 
 def convert_days(turn: Turn | None = None) -> int:

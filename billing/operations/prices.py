@@ -11,6 +11,7 @@ from psycopg.types.range import TimestamptzRange
 from billing import locks
 from billing.engine.rating import whole_milliseconds
 from billing.models import Budget, EgressPrice, Meter, Price, Rate
+from billing.queries.commitments import newest_versions
 from clusters.models import Cluster, Flavor
 from clusters.queries import cluster_by_name, require_at_owner
 from foundation.clock import now
@@ -131,9 +132,11 @@ def refuse_mixed_currencies(path: str, currency: str) -> None:
             raise Invalid.field("currency", "mixed_currencies", f"prices of {organisation} are in {other}")
     below = Q(tenant__path=organisation) | Q(tenant__path__startswith=f"{organisation}/")
     budgets = Budget.objects.filter(below, measure=Budget.Measure.MONEY, removed_at__isnull=True)
-    other = budgets.exclude(currency=currency).values_list("currency", flat=True).first()
-    if other is not None:
-        raise Invalid.field("currency", "mixed_currencies", f"budgets of {organisation} are in {other}")
+    commitments = newest_versions().filter(commitment__organisation__path=organisation, is_withdrawn=False)
+    for what, rows in (("budgets", budgets), ("commitments", commitments)):
+        other = rows.exclude(currency=currency).values_list("currency", flat=True).first()
+        if other is not None:
+            raise Invalid.field("currency", "mixed_currencies", f"{what} of {organisation} are in {other}")
 
 
 def _refuse_used_time(rate: Rate, begins: datetime) -> None:

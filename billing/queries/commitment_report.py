@@ -12,10 +12,11 @@ from django.db.models import QuerySet, Sum
 from billing.engine.commitment_entries import COVERED_SHARE, UNUSED_SHARE, USED_SHARE
 from billing.engine.commitments import Commitment as Terms
 from billing.engine.commitments import DaySplit, split_day
+from billing.engine.idle import Sharer
 from billing.engine.ledger import units
 from billing.engine.months import next_month
 from billing.models import LedgerLine, LedgerPeriod, TenantDay
-from clusters.models import Cluster
+from clusters.models import Cluster, Flavor
 from tenancy.models import Tenant
 from tenancy.queries import Actor
 
@@ -110,20 +111,27 @@ def commitment_report(actor: Actor, path: str, month: date) -> CommitmentReport:
     ).exists()
     return CommitmentReport(
         organisation.path, month, is_closed, rows, _coverage(organisation, month, rows),
-        borne_in(organisation.id, month), len(unsplit_days(organisation.id, month)),
+        _by_path(borne_in(organisation.id, month)), len(unsplit_days(organisation.id, month)),
     )  # fmt: skip
 
 
-def borne_in(organisation_id: UUID, month: date, within: LedgerPeriod | None = None) -> dict[tuple[str, str], Borne]:
-    """What the ledger has of a month's days, in whichever period it was posted, or within one."""
+def borne_in(organisation_id: UUID, month: date, within: LedgerPeriod | None = None) -> dict[tuple[Sharer, str], Borne]:
+    """What the ledger has of a month's days, in whichever period it was posted, or within one; by tenant and currency."""
     lines = _lines(organisation_id, month, within)
     lines = lines.filter(entry__flavor__in=[USED_SHARE, COVERED_SHARE], account__kind="tenant_expense")
-    sums: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for path, flavor, currency, amount in (
-        lines.values_list("entry__tenant_path", "entry__flavor", "currency").annotate(sum=Sum("amount")).order_by()
-    ):
-        sums[path, currency][flavor] += units(amount)
+    names = lines.values_list("entry__tenant_path", "account__tenant_id", "entry__flavor", "currency")
+    sums: dict[tuple[Sharer, str], Counter[str]] = defaultdict(Counter)
+    for path, tenant_id, flavor, currency, amount in names.annotate(sum=Sum("amount")).order_by():
+        sums[(path, str(tenant_id)), currency][flavor] += units(amount)
     return {key: Borne(its[USED_SHARE], -its[COVERED_SHARE]) for key, its in sorted(sums.items())}
+
+
+def _by_path(borne: Mapping[tuple[Sharer, str], Borne]) -> Sums:
+    found: dict[tuple[str, str], Borne] = {}
+    for ((path, _), currency), its in borne.items():
+        before = found.get((path, currency), Borne())
+        found[path, currency] = Borne(before.used + its.used, before.covered + its.covered)
+    return found
 
 
 def unused_in(organisation_id: UUID, month: date, within: LedgerPeriod | None = None) -> dict[str, int]:
@@ -170,13 +178,16 @@ def _coverage(organisation: Tenant, month: date, rows: Sequence[CommitmentMonth]
         organisation=organisation, day__gte=month, day__lt=next_month(month), cluster__in=clusters_of(organisation),
         flavor__in={one.flavor for one in rows},
     )  # fmt: skip
+    by_gpu = Flavor.objects.filter(cluster__in=clusters_of(organisation), name__in={one.flavor for one in rows})
+    by_gpu_names = set(by_gpu.exclude(gpu_model="").values_list("name", flat=True))
     used: Counter[str] = Counter()
     for flavor, gpu, cpu in (
         days.values_list("flavor")
         .annotate(gpu=Sum("gpu_milliseconds"), cpu=Sum("cpu_millicore_milliseconds"))
         .order_by()
     ):
-        used[flavor] += int(gpu) * 1000 or int(cpu)
+        # Pods without GPUs on nodes with GPUs use none of them, however many cores they have.
+        used[flavor] += int(gpu) * 1000 if gpu or flavor in by_gpu_names else int(cpu)
     covered: Counter[str] = Counter()
     for one in rows:
         covered[one.flavor] += one.used_quantity

@@ -1,6 +1,6 @@
 """What FOCUS has of commitments: payments, what was unused, and the contracts. For readers who see the whole organisation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -55,7 +55,7 @@ class Commitments:
         if self._rows is None:
             rows = CommitmentVersion.objects.filter(commitment__organisation=self._organisation_id)
             self._rows = {(str(row.commitment_id), row.number): row for row in rows.select_related("commitment")}
-            self._cores = core_flavors({row.flavor for row in self._rows.values()})
+            self._cores = core_flavors(self._rows.values())
         return self._rows[id_, number]
 
     def unit_of(self, flavor: str) -> str:
@@ -64,19 +64,24 @@ class Commitments:
 
 
 def _bought(row: CommitmentVersion, key: str) -> int:
-    """The quantity that a payment is for: until the next payment, or of the whole term if there is only one."""
+    """The quantity that a payment is for: until the next payment, or of the whole term if there is only one; less than 0 if it
+    was reversed.
+    """
     day = date.fromisoformat(key.removeprefix("reversal/").split("/")[2])
     times = [
         *(payment_times(row.start.astimezone(UTC), row.until.astimezone(UTC)) if row.recurring else [row.start]),
         row.until,
     ]
     number = next(index for index, at in enumerate(times) if at.astimezone(UTC).date() == day)
-    return row.units * QUANTITY_AN_HOUR * int((times[number + 1] - times[number]) // HOUR)
+    quantity = row.units * QUANTITY_AN_HOUR * int((times[number + 1] - times[number]) // HOUR)
+    return -quantity if key.startswith("reversal/") else quantity
 
 
-def core_flavors(names: set[str]) -> set[str]:
-    """Those that are sold by the core."""
-    return set(Flavor.objects.filter(name__in=names, gpu_model="").values_list("name", flat=True))
+def core_flavors(rows: Collection[CommitmentVersion]) -> set[str]:
+    """Their flavors that are sold by the core. Other clusters may have flavors of the same names."""
+    clusters = {id_ for row in rows for id_ in row.clusters}
+    own = Flavor.objects.filter(cluster__in=clusters, name__in={row.flavor for row in rows}, gpu_model="")
+    return set(own.values_list("name", flat=True))
 
 
 def payments_and_unused(account: "Account", commitments: Commitments) -> Iterator[Posted]:
@@ -109,7 +114,7 @@ def contracts_in(accounts: Sequence["Account"], month: date) -> Iterator[Contrac
         names = dict(
             Cluster.everything.filter(id__in={id_ for row in rows for id_ in row.clusters}).values_list("id", "name")
         )
-        cores = core_flavors({row.flavor for row in rows})
+        cores = core_flavors(rows)
         for row in rows:
             yield Contract(
                 str(row.commitment_id), row.commitment.name, row.kind, "Core-Hours" if row.flavor in cores else "GPU-Hours",

@@ -142,7 +142,7 @@ def sharing_report(actor: Actor, organisation_path: str, month: date) -> Sharing
     found = _as_closed(period, kept) if period and kept else _as_of_now(root, month)
     of_month, direct, idle, platform, credited = found
     within = period if kept else None
-    committed = {((path, ""), currency): its.net for (path, currency), its in borne_in(root.id, month, within).items()}
+    committed = {key: its.net for key, its in borne_in(root.id, month, within).items()}
     sees_all = root.id in seen
     paths = set(seen.values())
     ids = {str(id_) for id_ in seen}

@@ -104,7 +104,10 @@ END $$;
 CREATE OR REPLACE TRIGGER billing_mark_counted_commitments AFTER INSERT ON billing_ledgerstep
     FOR EACH ROW EXECUTE FUNCTION billing_mark_counted_commitments();
 
--- A policy on idle capacity says where the unused part stands.
+-- A policy on idle capacity says where the unused part stands. It waits for all who split days: a day that is split for the first time
+-- meanwhile is not there yet to be marked.
+CREATE OR REPLACE TRIGGER billing_a_await_raters BEFORE INSERT ON billing_sharingpolicy
+    FOR EACH ROW EXECUTE FUNCTION billing_await_raters();
 CREATE OR REPLACE FUNCTION billing_mark_shared_commitments() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO billing_commitmentdueday AS d (organisation_id, day)

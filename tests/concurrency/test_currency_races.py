@@ -1,13 +1,16 @@
 """Rates that come while days are posted and converted, with real commits."""
 
+import threading
 from datetime import date
 from decimal import Decimal
 
 import pytest
+from django.db import transaction
 
+from billing.engine.ledger import Entry, Line
 from billing.models import ConversionDay, LedgerEntry, LedgerLine
-from billing.operations import periods, posting, record_runs
-from billing.operations.conversion import convert_days
+from billing.operations import conversion, periods, posting, record_runs
+from billing.operations.conversion import convert_day, convert_days
 from billing.operations.exchange import NewRate, set_billing_currency, set_exchange_rate
 from billing.queries import discrepancies
 from tenancy.queries import SYSTEM
@@ -42,4 +45,37 @@ def test_of_many_rates_and_workers_one_conversion_counts_at_the_last_rate():
     assert len(last) == 1
     rates_now = LedgerLine.objects.filter(entry__in=LedgerEntry.objects.filter(kind="conversion", reversed_by=None))
     assert set(rates_now.exclude(priced_currency="").values_list("rate", flat=True)) == {with_last.rate}
+    assert not discrepancies()
+
+
+def test_a_charge_without_a_rate_waits_although_its_day_is_converted_meanwhile(monkeypatch):
+    """The worker has read the day's charges when one in another currency comes: removing the row must not remove its mark."""
+    cluster = priced_cluster()
+    record_runs([make_run(cluster, "acme/one", started_at=at(5, 10), until_at=at(5, 11))])
+    set_billing_currency(SYSTEM, "acme", OCTOBER, "EUR")
+    posting.post_days()
+    agreed("0.9")
+    row = ConversionDay.objects.get()
+    late = Entry(
+        "adjustment/late", "adjustment", cluster.owner_id, row.day,
+        (Line(f"tenant_expense:{cluster.owner_id}", "JPY", Decimal(5)), Line("adjustments", "JPY", Decimal(-5))), reason="late",
+    )  # fmt: skip
+    has_read, has_posted = threading.Event(), threading.Event()
+    read = conversion.charges_of_day
+
+    def read_and_wait(*given):
+        found = read(*given)
+        has_read.set()
+        has_posted.wait(1)
+        return found
+
+    def post():
+        has_read.wait(30)
+        with transaction.atomic():
+            posting.post(late)
+        has_posted.set()
+
+    monkeypatch.setattr(conversion, "charges_of_day", read_and_wait)
+    assert at_once([lambda: convert_day(row.id), post])[0]
+    assert ConversionDay.objects.get().day == row.day
     assert not discrepancies()

@@ -16,11 +16,21 @@ from hypothesis import strategies as st
 
 from billing.engine.commitment_entries import account_of_unused, entries_of
 from billing.engine.commitment_usage import run_of
-from billing.engine.commitments import HOUR, QUANTITY_AN_HOUR, Commitment, Run, Worth, payment_times, split_day
+from billing.engine.commitments import (
+    HOUR,
+    QUANTITY_AN_HOUR,
+    Commitment,
+    Run,
+    Worth,
+    count_of_payments,
+    payment_times,
+    split_day,
+)
 from billing.engine.credits import Loss
 from billing.engine.idle import IdleSplit
 from billing.engine.ledger import PriceBook, RatedSegment, units
 from billing.engine.rating import Load, PriceSpan
+from billing.engine.shared_entries import missing_entries
 from tests.laws import examples
 
 DAY = datetime(2026, 10, 5, tzinfo=UTC)
@@ -321,3 +331,28 @@ def test_guests_on_gpu_nodes_use_no_units_and_cores_are_units_of_cpu_flavors():
     assert rated(segment(at(1), at(2), Load("gpu", 0, 4000, at(0)))) == []
     (found,) = rated(segment(at(1), at(2), Load("core", 0, 4000, at(0))))
     assert found.rate == 4000
+
+
+@given(st.datetimes(datetime(2024, 1, 1), datetime(2044, 1, 1)), st.integers(1, 20 * 8766))
+def test_payments_are_counted_without_listing_them(start, hours):
+    start = start.replace(minute=0, second=0, microsecond=0, tzinfo=UTC)
+    until = start + timedelta(hours=hours)
+    times = list(payment_times(start, until))
+    assert count_of_payments(start, until) == len(times) == len({(at.year, at.month) for at in times})
+    assert times[0] == start
+    assert times[-1] < until
+    assert until <= times[-1] + timedelta(days=31)
+
+
+def test_a_part_whose_quantity_changes_is_posted_again_although_it_costs_the_same():
+    """Of a commitment that costs next to nothing, a little usage moves no amount."""
+    cheap = commitment(units=1, upfront=24)
+    before, after = (
+        entries_of(ORGANISATION, [only(cheap, runs=[run(at(1), at(1, minutes))])], IdleSplit.CENTRAL)
+        for minutes in (1, 2)
+    )
+    assert [entry.lines[0].amount for entry in before] == [entry.lines[0].amount for entry in after]
+    posted = missing_entries(before, [], {})
+    assert missing_entries(before, posted, {entry.key: 1 for entry in before}) == ()
+    changed = missing_entries(after, posted, {entry.key: 1 for entry in before})
+    assert [entry.kind for entry in changed] == ["reversal", "commitment"]

@@ -96,6 +96,32 @@ def test_a_wrong_file_is_refused_at_its_field(send, text, field, code):
     assert (error["field"], error["code"]) == (field, code)
 
 
+STRANGE = ["\\uD800", "\\0", "\\x1b[2J", "\\U0010FFFF", "\\UFFFFFFFF", "=1+1"]
+"""As YAML writes them in quotes."""
+
+
+@pytest.mark.parametrize("text", STRANGE)
+@pytest.mark.parametrize("path", ["plan", "apply"])
+def test_strange_characters_in_a_file_are_refused_like_other_words(send, path, text):
+    for given, field in (({f'"{text}"': "x"}, "commitments[0]."), ({"clusters": f'["{text}"]'}, "commitments[0].clusters"),
+                         ({"flavor": f'"{text}"'}, "commitments[0].flavor"), ({"name": f'"{text}"'}, "commitments[0].name")):  # fmt: skip
+        answer = send(path, file_of(given))
+        assert answer.status_code == 422, answer.content
+        (error,) = answer.json()["errors"]
+        assert error["field"].startswith("file" if error["code"] == "bad_yaml" else field)
+    assert not Commitment.objects.exists()
+
+
+def test_strange_characters_in_a_request_are_refused(client, finance):
+    for body in (
+        '{"organisation": "ac\\u0000me", "file": "commitments: []"}', '{"organisation": "acme", "file": "commitments: []\\u0000"}',
+        '{"organisation": "acme", "file": "commitments: [\\ud800]"}', '{"organisation": "\\ud800", "file": "commitments: []"}',
+    ):  # fmt: skip
+        for path in ("plan", "apply"):
+            answer = client.post(f"/api/v1/commitments/{path}", body, "application/json", headers=bearer(finance))
+            assert answer.status_code in {400, 404, 422}, (body, answer.content)
+
+
 def test_only_finance_changes_and_only_who_sees_all_reads(send, ask, client):
     viewer, team = make_user(), make_user()
     bind(viewer, "acme", "viewer")

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from billing.operations import record_runs
-from tests.builders import make_run
+from tests.builders import make_cluster, make_flavor, make_run
 
 from .committing import HOURS, committed, split
 from .exchanging import billed_in, override
@@ -133,3 +133,22 @@ def test_in_another_billing_currency_list_costs_are_counted_once(north, take):  
     assert invoice.currency == "EUR"
     settle_pending_checks()
     assert total(of(bundle, InvoiceId=invoice.number)) == invoice.total
+
+
+def test_a_payment_of_an_earlier_version_is_taken_back_with_its_quantity(north, take):  # noqa: F811
+    committed({"recurring": 3})
+    committed({"recurring": 4})
+    bundle = take("2026-10")
+    assert problems(bundle) == []
+    paid = of(bundle, ChargeCategory="Purchase")
+    assert len(paid) == 3
+    assert summed(paid, "BilledCost") == HOURS + 4
+    assert summed(paid, "CommitmentDiscountQuantity") == 2 * HOURS
+
+
+def test_flavors_of_others_do_not_change_the_unit(north, take):  # noqa: F811
+    make_flavor(make_cluster("other", "theirs"), "h100", gpu_model="", vendor="", resource_name="")
+    committed()
+    bundle = take("2026-10")
+    assert {row["CommitmentDiscountUnit"] for row in of(bundle, CommitmentDiscountName="one")} <= {"", "GPU-Hours"}
+    assert bundle["Contract Commitment"][0]["ContractCommitmentUnit"] == "GPU-Hours"
