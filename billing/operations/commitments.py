@@ -90,7 +90,7 @@ def apply_commitments(actor: Actor, path: str, text: str, expected: str = "") ->
     Raises NotFound, NotAllowedHere, Invalid, Conflict `commitments_changed` if the plan is not the expected one.
     """
     organisation = organisation_at(actor, path, may_close=True)
-    # The preview reads a month of usage, which nobody else may rate while the price book is locked: it comes before.
+    # The preview reads a month of usage. It comes first, because no usage is rated while the price book is locked.
     shown = plan_commitments(actor, path, text)
     with transaction.atomic():
         locks.rewrite_price_book()

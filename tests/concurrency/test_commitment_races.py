@@ -12,7 +12,7 @@ from billing.operations.commitment_days import split_commitments
 from billing.operations.commitments import apply_commitments
 from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.sharing import NewPolicy, set_policy
-from billing.queries import discrepancies
+from billing.queries import discrepancies, sharing
 from tenancy.queries import SYSTEM
 from tests.builders import make_run
 from tests.concurrency.test_quota_races import at_once
@@ -61,7 +61,7 @@ def test_a_policy_that_comes_while_a_day_is_split_for_the_first_time_says_where_
     LedgerPeriod.objects.create(organisation=cluster.owner, month=month)
     apply_commitments(SYSTEM, "acme", file_of({"until": "2026-10-02T00:00:00Z", "upfront": 24}))
     has_read, is_set = threading.Event(), threading.Event()
-    read = commitment_days.policy_for
+    read = sharing.policy_for
 
     def read_and_wait(*given):
         found = read(*given)

@@ -12,7 +12,7 @@ from billing.models import ConversionDay, LedgerEntry, LedgerLine
 from billing.operations import conversion, periods, posting, record_runs
 from billing.operations.conversion import convert_day, convert_days
 from billing.operations.exchange import NewRate, set_billing_currency, set_exchange_rate
-from billing.queries import discrepancies
+from billing.queries import discrepancies, exchange
 from tenancy.queries import SYSTEM
 from tests.builders import make_run
 from tests.concurrency.test_quota_races import at_once
@@ -61,7 +61,7 @@ def test_a_charge_without_a_rate_waits_although_its_day_is_converted_meanwhile(m
         (Line(f"tenant_expense:{cluster.owner_id}", "JPY", Decimal(5)), Line("adjustments", "JPY", Decimal(-5))), reason="late",
     )  # fmt: skip
     has_read, has_posted = threading.Event(), threading.Event()
-    read = conversion.charges_of_day
+    read = exchange.charges_of_day
 
     def read_and_wait(*given):
         found = read(*given)

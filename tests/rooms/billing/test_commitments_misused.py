@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from billing import locks
 from billing.engine.commitment_file import NotCommitments, read_commitments
 from billing.models import Commitment, CommitmentDay, CommitmentDueDay, CommitmentVersion, LedgerEntry, LedgerPeriod
 from billing.operations import commitment_days, create_price, periods, record_runs
@@ -12,7 +13,7 @@ from billing.operations import commitments as operations
 from billing.operations.commitments import apply_commitments, plan_commitments
 from billing.operations.prices import NewPrice
 from billing.queries import discrepancies
-from billing.queries.commitment_report import commitment_report
+from billing.queries.commitment_report import commitment_report, preview_of
 from billing.queries.sharing_report import sharing_report
 from clusters.models import Flavor
 from clusters.operations import remove_cluster
@@ -189,14 +190,14 @@ def test_the_longest_terms_are_taken_by_the_database(north, start, until):
 
 def test_a_preview_is_made_before_the_price_book_is_locked(north, monkeypatch):
     LedgerPeriod.objects.create(organisation=north.owner, month=MONTH)
-    known, order = operations.preview_of, []
+    known, order = preview_of, []
 
     def noted(*given):
         order.append("read")
         return known(*given)
 
     monkeypatch.setattr(operations, "preview_of", noted)
-    monkeypatch.setattr(operations.locks, "rewrite_price_book", lambda: order.append("locked"))
+    monkeypatch.setattr(locks, "rewrite_price_book", lambda: order.append("locked"))
     apply_commitments(SYSTEM, "acme", file_of({}))
     assert order == ["read", "read", "locked"]
 
