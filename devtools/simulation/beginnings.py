@@ -9,7 +9,7 @@ from django.conf import settings
 
 from foundation.schedule import Schedule
 
-from . import bad_nodes, budgeted, crowding, image_pulls, logs, supplies
+from . import bad_nodes, budgeted, consolidating, crowding, image_pulls, logs, supplies
 from .clients import Submission, plan
 from .faults import Faults
 from .moves import make_threatened
@@ -31,7 +31,7 @@ def begins_at(seed: int, rates: Mapping[str, float]) -> datetime:
 
 def configure(seed: int, rates: Mapping[str, float]) -> None:
     """The half-life of past use in this world, and how long jobs wait for room."""
-    crowding.install(rates)
+    crowding.install(is_soon=bool({crowding.KIND, consolidating.KIND} & rates.keys()))
     is_other = "limits_shaped" in rates and seed % 2 == 0
     settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
 
@@ -43,6 +43,7 @@ def begin(world: "World") -> None:
     budgeted.begin(world)
     logs.begin(world)
     crowding.begin(world)
+    consolidating.begin(world)
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
@@ -57,6 +58,8 @@ def submissions_of(world: "World") -> list[Submission]:
         return bad_nodes.crowd(world.seed, wanted)
     if crowding.KIND in rates:
         return crowding.submissions(world.seed, wanted)
+    if consolidating.KIND in rates:
+        return consolidating.submissions(world.seed, wanted)
     found = plan(world.seed, wanted, world.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates)
     make_threatened(found, is_noticed="spot_notice" in rates)
     logs.let_decide(world.seed, rates, found)

@@ -1,7 +1,6 @@
 """Worlds in which a large job waits for room: nodes are kept for it, and what is idle there is charged to its team."""
 
 import random
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +54,8 @@ def submissions(seed: int, wanted: tuple[int, ...]) -> list[Submission]:
     return found
 
 
-def install(rates: Mapping[str, float]) -> None:
-    """How long jobs wait for room in this world before it is kept."""
-    is_soon = KIND in rates
+def install(*, is_soon: bool) -> None:
+    """How long jobs wait for room in this world before it is kept, and before others move for them."""
     vars(snapshots)["Snapshot"] = partial(Snapshot, patience_seconds=PATIENCE_SECONDS) if is_soon else Snapshot
     settings.KEPT_ROOM_SECONDS = KEPT_SECONDS if is_soon else _kept_seconds
 

@@ -123,6 +123,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "exchanged": (1.0, 1.0),
     # events
     "prepulled": (1.0, 3.0),
+    # from the beginning on
+    "consolidated": (1.0, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -151,6 +153,7 @@ SELDOM: Mapping[str, float] = {
     "logs_decide": 0.12,
     "budgeted": 0.2,
     "room_kept": 0.12,
+    "consolidated": 0.12,
 }
 """Kinds whose worlds take longer, or in which little else happens: the share of the seeds that have them."""
 CALM = 0.05

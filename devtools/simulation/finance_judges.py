@@ -157,7 +157,7 @@ def _lost_from(one: _Ended) -> datetime:
 
 
 INTERRUPTED = ("failed", "preempted")
-MOVED_FOR = {"spot": "spot", "drain": "maintenance", "maintenance": "maintenance"}
+MOVED_FOR = {"spot": "spot", "consolidation": "maintenance", "drain": "maintenance", "maintenance": "maintenance"}
 BY_REASON = {
     "maintenance_began": "maintenance", "node_lost": "node_lost", "spot": "spot", "preempted": "preempted",
     "infrastructure": "infrastructure",

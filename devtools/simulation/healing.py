@@ -14,6 +14,7 @@ from . import (
     bad_nodes,
     beginnings,
     catalogue,
+    consolidating,
     image_pulls,
     overtaken,
     spoiling,
@@ -72,6 +73,11 @@ def heal(world: "World") -> None:
     world.wish("removes rules of failures", catalogue.remove_rules)
     if supplies.KIND in world.faults.rates:
         supplies.provide(world)
+
+
+def is_nothing_left(world: "World") -> bool:
+    """Whether nothing is under way any more beside jobs."""
+    return image_pulls.are_over(world) and consolidating.are_over(world)
 
 
 def patience_seconds(world: "World") -> float:

@@ -38,7 +38,9 @@ SMALL = Scale(
     chaos_seconds=(12.0, 40.0),
     most_jobs=2,
     kinds=0.3,
-    without=frozenset({"nodes_kill", "emptied", "pods_hidden", "requests_hang", "restored_over_run", "room_kept"}),
+    without=frozenset(
+        {"nodes_kill", "emptied", "pods_hidden", "requests_hang", "restored_over_run", "room_kept", "consolidated"}
+    ),
     haste=0.4,
     paces=(3.0, 5.0),
     doubled=0.3,

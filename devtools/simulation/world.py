@@ -25,7 +25,7 @@ from foundation import threads as pools
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
-from . import administration, beginnings, healing, image_pulls, loop, overtaken
+from . import administration, beginnings, healing, loop, overtaken
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
 from .beginnings import begins_at, submissions_of
@@ -390,7 +390,7 @@ class World:
             return False
         if any(cluster.running for cluster in self.clusters.values()):
             return False
-        return image_pulls.are_over(self) and self.watch.rows(STILL) == [(0, 0, 0, 0)]
+        return healing.is_nothing_left(self) and self.watch.rows(STILL) == [(0, 0, 0, 0)]
 
 
 def _is_second(name: str) -> bool:

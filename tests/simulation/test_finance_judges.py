@@ -85,6 +85,7 @@ def ended(**changes):
         ({"reason": "program_failed", "own_class": "program"}, ["bad_node", "device"], 0),
         ({"reason": "program_failed", "own_class": "program", "bad": True}, ["bad_node"], 8),
         ({"reason": "migrated", "moved_for": "drain"}, ["maintenance"], 8),
+        ({"reason": "migrated", "moved_for": "consolidation"}, ["maintenance"], 8),
         ({"reason": "migrated", "moved_for": "user"}, ["maintenance", "spot"], 0),
     ],
 )

@@ -1,4 +1,4 @@
-"""The judges of pulled images, of room that is kept for jobs, and of converted charges object to what must not be, and to nothing else."""
+"""The judges of pulled images, of room that is kept for jobs, of moves for larger jobs, and of converted charges object to what must not be, and to nothing else."""
 
 from datetime import date
 from decimal import Decimal
@@ -25,9 +25,10 @@ def world(rows, kind, **more):
 
 def modules():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import crowding, exchanging, image_pulls  # noqa: PLC0415
+    from devtools.simulation import consolidating, crowding, exchanging, image_pulls  # noqa: PLC0415
 
-    return SimpleNamespace(crowding=crowding, exchanging=exchanging, image_pulls=image_pulls)
+    own = {"consolidating": consolidating, "crowding": crowding}
+    return SimpleNamespace(exchanging=exchanging, image_pulls=image_pulls, **own)
 
 
 def charge(
@@ -131,3 +132,34 @@ def test_room_that_is_kept_for_nothing_and_idle_that_is_charged_wrongly_are_name
     assert module.what_is_kept_idle_is_charged_while_it_is_kept(world({}, "room_kept")) == []
     rows = {module.STANDING: [("job",)], module.CHARGED: [("idle", "room", "it goes on")]}
     assert len(module.what_is_kept_idle_is_charged_while_it_is_kept(world(rows, "room_kept"))) == 2
+
+
+def test_what_plans_of_moves_leave_behind_is_named():
+    module = modules().consolidating
+    assert module.plans_of_moves_leave_nothing_behind(world({}, "consolidated")) == []
+    assert module.are_over(world({}, "consolidated"))
+    rows = {module.LIVE: [("job",)], module.PLACES: [("moved",)], module.LOST_BY_MOVES: [("moved", "failed")]}
+    rows[module.NOT_PLACED] = [("job",)]
+    assert len(module.plans_of_moves_leave_nothing_behind(world(rows, "consolidated"))) == 4
+    assert not module.are_over(world(rows, "consolidated"))
+    assert module.plans_of_moves_leave_nothing_behind(world(rows, "exchanged")) == [], "there, nothing moves for others"
+
+
+def test_moves_that_must_not_be_are_named_with_their_cause():
+    module = modules().consolidating
+    rows = {module.UNLAWFUL: [("attempt", "job", "that is not larger")], module.OFTEN: [("job", 4)]}
+    given = world(rows, "consolidated")
+    assert module.jobs_move_only_for_a_larger_and_no_less_urgent_one(given) == [
+        "attempt attempt was moved for job job: that is not larger"
+    ]
+    assert module.the_gateway_moves_a_job_three_times_a_day_at_most(given) == ["job job was moved 4 times within a day"]
+
+
+def test_small_jobs_fill_the_nodes_and_each_larger_one_is_larger_and_comes_late():
+    module = modules().consolidating
+    for seed in range(20):
+        jobs = module.submissions(seed, ())
+        sizes = [one.body["pod_sets"][0]["count"] * one.body["pod_sets"][0]["gpu"]["count"] for one in jobs]
+        assert set(sizes[: module.SMALL]) == {2}
+        assert min(sizes[module.SMALL :]) > 2
+        assert [one.is_late for one in jobs] == [number >= module.SMALL for number in range(len(jobs))]

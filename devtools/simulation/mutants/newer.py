@@ -1,5 +1,6 @@
-"""Guards of pulled images, of room that is kept for jobs, and of converted charges."""
+"""Guards of pulled images, of room that is kept for jobs, of moves for larger jobs, and of converted charges."""
 
+from dataclasses import replace
 from typing import Any
 
 import quotas.operations
@@ -7,12 +8,14 @@ from billing.operations import periods
 from devtools.simulation.swarm import Swarm, only
 from federation.engine import prepulls
 from federation.engine.prepulls import Outcome, Verdict
-from federation.operations import left_preparations, pull_calls, reconciliation
+from federation.operations import consolidation, cycle, left_preparations, pull_calls, reconciliation
+from placement.preemption import consolidation as planning
 from quotas.models import KeptIdle
 
 from . import Change, mutant
 
 KEPT = {"room_kept": 1.0}
+MOVED = only({"consolidated": 1.0}, chaos_seconds=(90.0, 150.0))
 PULLED = {"prepulled": 3.0, "reply_lost": 0.1, "death": 0.001}
 
 
@@ -57,6 +60,32 @@ def _idle_goes_on(change: Change) -> None:
         )
 
     change.put(quotas.operations, "keep_idle", keep_idle)
+
+
+@mutant(MOVED)
+def _urgent_jobs_move_too(change: Change) -> None:
+    """Jobs move for a larger one that is less urgent than they are, and the database lets them."""
+    may_move, holds = planning._Planner._may_move, consolidation._still_holds  # noqa: SLF001 - the guards
+
+    def as_urgent(self: Any, one: Any) -> bool:
+        return may_move(self, replace(one, run=replace(one.run, priority=self._job.priority)))
+
+    def still_holds(larger: Any, *others: Any) -> bool:
+        was, larger.priority = larger.priority, 10**9
+        try:
+            return holds(larger, *others)
+        finally:
+            larger.priority = was
+
+    change.put(planning._Planner, "_may_move", as_urgent)  # noqa: SLF001 - the guard
+    change.put(consolidation, "_still_holds", still_holds)
+    change.disable("federation_move", "a_move_leads_away")
+
+
+@mutant(MOVED)
+def _plans_of_moves_go_on(change: Change) -> None:
+    """A plan does not end when its larger job was placed, nor when that does not wait any more."""
+    change.put(cycle, "end_plans", lambda: 0)
 
 
 @mutant(Swarm(rates={"exchanged": 1.0}, chaos_seconds=(25.0, 60.0), keeps_books=True))
