@@ -29,7 +29,7 @@ LONG_ESTIMATE = 7000
 ALL = NODES * GPUS_PER_NODE
 LARGE = ((ALL,), (ALL,), (3, ALL), (GPUS_PER_NODE, GPUS_PER_NODE, GPUS_PER_NODE))
 """The GPUs of the larger jobs, in pods of a node each at most. What is left of the small ones is seldom in one cluster."""
-SAVING = (
+SAVING: tuple[dict[str, Any], ...] = (
     {"moves": "when_needed", "checkpoint_seconds": 20}, {"moves": "when_needed", "checkpoint_seconds": 600},
     {"checkpoint_seconds": 20}, {},
 )  # fmt: skip
