@@ -9,7 +9,7 @@ from django.conf import settings
 
 from foundation.schedule import Schedule
 
-from . import bad_nodes, budgeted, consolidating, crowding, image_pulls, logs, supplies
+from . import bad_nodes, budgeted, consolidating, crowding, data_copies, image_pulls, logs, supplies
 from .clients import Submission, plan
 from .faults import Faults
 from .moves import make_threatened
@@ -32,6 +32,7 @@ def begins_at(seed: int, rates: Mapping[str, float]) -> datetime:
 def configure(seed: int, rates: Mapping[str, float]) -> None:
     """The half-life of past use in this world, and how long jobs wait for room."""
     crowding.install(is_soon=bool({crowding.KIND, consolidating.KIND} & rates.keys()))
+    data_copies.configure(is_on=data_copies.KIND in rates)
     is_other = "limits_shaped" in rates and seed % 2 == 0
     settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
 
@@ -44,11 +45,13 @@ def begin(world: "World") -> None:
     logs.begin(world)
     crowding.begin(world)
     consolidating.begin(world)
+    data_copies.begin(world)
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
     """The routines, some of which run more often in worlds that are about them."""
-    return image_pulls.added(budgeted.hastened(bad_nodes.hastened(schedules, faults), faults), faults)
+    hasty = budgeted.hastened(bad_nodes.hastened(schedules, faults), faults)
+    return data_copies.added(image_pulls.added(hasty, faults), faults)
 
 
 def submissions_of(world: "World") -> list[Submission]:
@@ -65,6 +68,8 @@ def submissions_of(world: "World") -> list[Submission]:
     logs.let_decide(world.seed, rates, found)
     if supplies.KIND in rates:
         supplies.equip(world.seed, found)
+    if data_copies.KIND in rates:
+        data_copies.equip(world.seed, found)
     return [_hastened(one, world.scale.haste) for one in few(found, world.scale.most_jobs)]
 
 

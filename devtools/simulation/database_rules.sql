@@ -25,6 +25,44 @@ END $$;
 CREATE TRIGGER simulation_notes AFTER UPDATE OF pulls ON federation_prepull
     FOR EACH ROW WHEN (OLD.pulls <> NEW.pulls) EXECUTE FUNCTION simulation.note_pull();
 
+-- Replicas that the gateway recorded, with the Job that its copy had then.
+CREATE FUNCTION simulation.note_replica() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO simulation.changes (at, what, id, before, after)
+    VALUES (simulation.clock_timestamp(), 'replica', NEW.plan_id::text, NULL,
+            coalesce((SELECT uid FROM federation_stagein WHERE plan_id = NEW.plan_id), ''));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER simulation_notes AFTER INSERT ON clusters_datasetreplica
+    FOR EACH ROW EXECUTE FUNCTION simulation.note_replica();
+
+-- Attempts that were placed where data that their jobs want is not, although its copy is planned there and nothing excuses it
+-- (`data_copies.py`). A cycle reads a few seconds before it writes.
+CREATE FUNCTION simulation.note_unstaged() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO simulation.changes (at, what, id, before, after)
+    SELECT simulation.clock_timestamp(), 'unstaged', NEW.id::text, NULL, NEW.job_id::text
+      FROM federation_job AS job
+     CROSS JOIN LATERAL jsonb_path_query(job.spec, '$.data[*] ? (@.stage == true)') AS need
+      JOIN clusters_dataset AS dataset ON dataset.name = need ->> 'name'
+      JOIN clusters_stagingplan AS plan ON plan.dataset_id = dataset.id AND plan.cluster_id = NEW.cluster_id
+      LEFT JOIN federation_stagein AS copy ON copy.plan_id = plan.id
+      LEFT JOIN clusters_datasetreplica AS replica ON replica.plan_id = plan.id
+     WHERE job.id = NEW.job_id AND replica.id IS NULL
+       AND plan.created_at < simulation.clock_timestamp() - interval '10 seconds'
+       AND (copy.id IS NULL OR copy.changed_at < simulation.clock_timestamp() - interval '10 seconds'
+            AND NOT (copy.phase = 'idle' AND (copy.failures >= 3 OR NOT copy.is_wanted)))
+       AND NOT EXISTS (
+           SELECT FROM federation_datawait AS wait
+            WHERE wait.job_id = job.id
+              AND (wait.outcome IN ('late', 'failed', 'skipped')
+                   OR wait.made_at + make_interval(secs => coalesce((job.spec ->> 'stage_within_seconds')::int, 3600))
+                      <= simulation.clock_timestamp()));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER simulation_unstaged AFTER INSERT ON federation_attempt
+    FOR EACH ROW EXECUTE FUNCTION simulation.note_unstaged();
+
 -- For the steps of the dispatch protocol (`steps.py`): what each transaction left in the rows, numbered with the changes.
 CREATE TABLE simulation.steps (
     number bigint PRIMARY KEY DEFAULT nextval('simulation.changes_number_seq'), at timestamptz NOT NULL,

@@ -125,6 +125,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "prepulled": (1.0, 3.0),
     # from the beginning on
     "consolidated": (1.0, 1.0),
+    # events
+    "staged": (1.0, 3.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -140,7 +142,7 @@ EVENTS = (
     "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
     "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report", "restored_over_run", "bulk_asked", "asked_in_vain",
     "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused", "pressed",
-    "tree_applied", "quota_asked", "limits_shaped", "prepulled",
+    "tree_applied", "quota_asked", "limits_shaped", "prepulled", "staged",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_PREPARATION
+from federation.engine.objects.stage_jobs import STAGE_IN
 
 from .cluster import Cluster
 from .objects import Job, Key, Pod, Run, gpus_of, secrets_of
@@ -24,6 +25,12 @@ INIT_SECONDS = (0.0, 20.0)
 """How long init steps run, all together."""
 INIT_FAILS, INIT_CODE = 0.25, 4
 """How often one of them fails, and with which exit code."""
+
+
+COPY_SECONDS, COPY_FAILS, COPY_CODES = (2.0, 40.0), 0.2, (1, 3, 4)
+"""How long the copy of a dataset takes, how often it fails, and with which exit codes."""
+COPYING = f"switchyard-stage 0 {2**40}\nswitchyard-stage {2**30} {2**40}\n"
+COPIED = f"{COPYING}switchyard-staged {2**40} {'ab' * 32}\n"
 
 
 class FrailCluster(Cluster):
@@ -50,6 +57,8 @@ class FrailCluster(Cluster):
         """
         self.pulled: set[tuple[str, str, str]] = set()
         """The images that were pulled to nodes, with the cluster's name."""
+        self.copied: set[str] = set()
+        """Jobs by uid whose program copied a dataset to its end."""
         self.killers: dict[str, str] = {}
         """Nodes on which programs fail soon, by name: as the program itself, for a device, or because the node is lost."""
         self.shown: set[str] = set()
@@ -119,7 +128,8 @@ class FrailCluster(Cluster):
 
     def _start(self, pod: Pod) -> None:
         if LABEL_PREPARATION in pod.labels:
-            self._pull(pod)
+            prepare = self._copy if pod.labels[LABEL_PREPARATION] == STAGE_IN else self._pull
+            prepare(pod)
             return
         if self.is_in_a_hurry and pod.run_seconds < LONGEST_SECONDS:
             pod.run_seconds = min(pod.run_seconds, SOON_SECONDS[1])
@@ -137,6 +147,36 @@ class FrailCluster(Cluster):
             self.pulled.add((self.name, pod.spec["containers"][0]["image"], pod.node))
             pod.reason = "CreateContainerError: exec: no such file or directory"
         self._changed("changed", "pod", pod)
+
+    def _copy(self, pod: Pod) -> None:
+        """The program of a stage-in begins. No attempt runs with it."""
+        is_current = self.pods.get(pod.uid) is pod and pod.phase == "Pending" and not pod.is_terminating
+        if not is_current or not self.nodes[pod.node].is_ready:
+            return
+        if self._chance.random() < self.image_fails:
+            pod.reason = "ErrImagePull: the image does not exist"
+        else:
+            pod.phase, pod.reason, pod.started_us = "Running", "", self.now_us()
+            self.tell(f"pod {pod.name} copies a dataset")
+            code = 0 if self.is_in_a_hurry or self._chance.random() >= COPY_FAILS else self._chance.choice(COPY_CODES)
+            self._after(SOON_SECONDS if self.is_in_a_hurry else COPY_SECONDS, lambda: self._end_of_copy(pod.uid, code))
+        self._changed("changed", "pod", pod)
+
+    def _end_of_copy(self, uid: str, code: int) -> None:
+        pod = self.pods.get(uid)
+        if pod is None or pod.phase != "Running" or pod.is_terminating or not self.nodes[pod.node].is_ready:
+            return
+        if code == 0:
+            self.copied.add(pod.job_uid)
+        self._finish(pod, code, "")
+
+    def log_of(self, namespace: str, name: str) -> str:
+        """As its program writes it."""
+        written = super().log_of(namespace, name)
+        pod = next(pod for pod in self.pods.values() if (pod.namespace, pod.name) == (namespace, name))
+        if pod.labels.get(LABEL_PREPARATION) != STAGE_IN:
+            return written
+        return COPIED if pod.code == 0 else COPYING
 
     def _doom(self, pod: Pod) -> None:
         """Its node makes it fail soon."""

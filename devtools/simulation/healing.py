@@ -15,6 +15,7 @@ from . import (
     beginnings,
     catalogue,
     consolidating,
+    data_copies,
     image_pulls,
     overtaken,
     spoiling,
@@ -69,6 +70,7 @@ def heal(world: "World") -> None:
     overtaken.heal(world)
     bad_nodes.heal(world)
     image_pulls.heal(world)
+    data_copies.heal(world)
     world.wish("removes limits on submission", lambda: submission_limits.delete_all(world))
     world.wish("removes rules of failures", catalogue.remove_rules)
     if supplies.KIND in world.faults.rates:
@@ -77,7 +79,7 @@ def heal(world: "World") -> None:
 
 def is_nothing_left(world: "World") -> bool:
     """Whether nothing is under way any more beside jobs."""
-    return image_pulls.are_over(world) and consolidating.are_over(world)
+    return image_pulls.are_over(world) and consolidating.are_over(world) and data_copies.are_over(world)
 
 
 def patience_seconds(world: "World") -> float:

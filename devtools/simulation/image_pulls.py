@@ -7,6 +7,7 @@ from uuid import UUID
 
 from clusters.engine.inventory import INSTALL_LABEL
 from federation.engine.names import LABEL_PREPARATION
+from federation.engine.objects.prepull_jobs import PREPULL
 from federation.models import PrepullPolicy
 from federation.operations.prepull_policies import (
     PolicyChanges,
@@ -87,7 +88,7 @@ def _remove_all() -> None:
 
 def are_over(world: "World") -> bool:
     """Whether nothing of a pull is left, as far as clusters can be reached."""
-    return KIND not in world.faults.rates or not (_standing(world) or _left(world))
+    return KIND not in world.faults.rates or not (_standing(world) or left_behind(world, PREPULL))
 
 
 def _standing(world: "World") -> list[str]:
@@ -96,15 +97,15 @@ def _standing(world: "World") -> list[str]:
     return [name for name in names if not world.links[name].is_destroyed]
 
 
-def _left(world: "World") -> list[tuple[str, Job]]:
-    """Our Jobs of pulls on clusters, without those that strangers copied or cut our label from."""
+def left_behind(world: "World", what: str) -> list[tuple[str, Job]]:
+    """Our Jobs on clusters that prepare them so, without those that strangers copied or cut our label from."""
     gone = {name for (name,) in world.watch.rows(GONE)}
     return [
         (cluster.name, job)
         for cluster in world.clusters.values()
         if cluster.name not in gone and not world.links[cluster.name].is_destroyed
         for job in cluster.jobs.values()
-        if {LABEL_PREPARATION, INSTALL_LABEL} <= job.labels.keys() and job.uid not in cluster.copies
+        if job.labels.get(LABEL_PREPARATION) == what and INSTALL_LABEL in job.labels and job.uid not in cluster.copies
     ]
 
 
@@ -122,7 +123,7 @@ def pulls_of_images_leave_nothing_behind(world: "World") -> list[str]:
     """When all policies are removed and every cluster answers, no object of a pull is left, and no policy."""
     if KIND not in world.faults.rates:
         return []
-    return [f"{name} still has the Job {job.name} of a pull" for name, job in _left(world)] + [
+    return [f"{name} still has the Job {job.name} of a pull" for name, job in left_behind(world, PREPULL)] + [
         f"a policy of {name} was removed and is still there" for name in _standing(world)
     ]
 

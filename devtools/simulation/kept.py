@@ -34,6 +34,7 @@ NEWER = (
     "exchanged",
     "prepulled",
     "consolidated",
+    "staged",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 KEPT: tuple[tuple[int, Size], ...] = (

@@ -73,6 +73,11 @@ def image_schedule() -> Schedule:
     return Schedule("prepull", **settings.ROUTINES["prepull"])
 
 
+def stage_schedule() -> Schedule:
+    """The routine of copies of datasets, which few worlds have."""
+    return Schedule("stage", **settings.ROUTINES["stage"])
+
+
 def set_up() -> None:
     """Writes the rows."""
     parent: Tenant | None = None
@@ -108,7 +113,7 @@ def set_up() -> None:
     put_limit(SYSTEM, "acme", "gpu", nominal=GPU_LIMIT * 1000)
     put_limit(SYSTEM, TEAMS[0], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, 1000))
     put_limit(SYSTEM, TEAMS[1], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, reclaims=True))
-    ensure_rows([*schedules(), image_schedule()])
+    ensure_rows([*schedules(), image_schedule(), stage_schedule()])
     record_past(TEAMS)
 
 

@@ -30,6 +30,7 @@ def handlers():
         administration,
         bulk_requests,
         catalogue,
+        data_copies,
         hidden_pods,
         image_pulls,
         limit_forms,
@@ -48,7 +49,7 @@ def handlers():
     )
 
     users = (bulk_requests, limit_forms, meanwhile, mistakes, questions, trees)
-    own = (*users, hidden_pods, image_pulls, notices, outages, reservations, restores, spoiling, supplies)
+    own = (*users, data_copies, hidden_pods, image_pulls, notices, outages, reservations, restores, spoiling, supplies)
     modules = (administration, catalogue, strangers, *own)
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
     return ours.union(*(module.EVENTS for module in modules))

@@ -1,5 +1,6 @@
-"""The judges of pulled images, of room that is kept for jobs, of moves for larger jobs, and of converted charges object to what must not be, and to nothing else."""
+"""The judges of pulled images, of room that is kept for jobs, of moves for larger jobs, of copied data, and of converted charges object to what must not be, and to nothing else."""
 
+from collections import defaultdict
 from datetime import date
 from decimal import Decimal
 from types import SimpleNamespace
@@ -15,7 +16,8 @@ def world(rows, kind, **more):
     """A world of this kind whose books were kept, in which statements find these rows."""
     given: dict[str, Any] = {
         "are_books_kept": True,
-        "faults": SimpleNamespace(rates={kind: 1.0}),
+        "faults": SimpleNamespace(rates={kind: 1.0}, happened=defaultdict(int)),
+        "lost_commits": SimpleNamespace(spans=[]),
         "watch": SimpleNamespace(rows=lambda statement, *_: rows.get(statement, [])),
         "links": {"east": SimpleNamespace(is_destroyed=False)},
         "removed": [],
@@ -25,9 +27,9 @@ def world(rows, kind, **more):
 
 def modules():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import consolidating, crowding, exchanging, image_pulls  # noqa: PLC0415
+    from devtools.simulation import consolidating, crowding, data_copies, exchanging, image_pulls  # noqa: PLC0415
 
-    own = {"consolidating": consolidating, "crowding": crowding}
+    own = {"consolidating": consolidating, "crowding": crowding, "data_copies": data_copies}
     return SimpleNamespace(exchanging=exchanging, image_pulls=image_pulls, **own)
 
 
@@ -116,6 +118,7 @@ def test_pulls_leave_no_object_behind(labels, copies, is_destroyed, gone, is_rig
     given = world({module.GONE: gone}, "prepulled", clusters={"east": cluster}, links=links)
     assert (module.pulls_of_images_leave_nothing_behind(given) == []) == is_right
     assert module.are_over(given) == is_right
+    assert modules().data_copies.are_over(world({}, "staged", clusters={"east": cluster}, links=links)), "another kind"
 
 
 def test_an_image_counts_as_pulled_only_where_it_was():
@@ -163,3 +166,32 @@ def test_small_jobs_fill_the_nodes_and_each_larger_one_is_larger_and_comes_late(
         assert set(sizes[: module.SMALL]) == {2}
         assert min(sizes[module.SMALL :]) > 2
         assert [one.is_late for one in jobs] == [number >= module.SMALL for number in range(len(jobs))]
+
+
+def test_what_copies_of_data_leave_behind_is_named():
+    module = modules().data_copies
+    job = SimpleNamespace(name="swy-a", uid="uid", labels=LABELS | {"switchyard.dev/preparation": "stage-in"})
+    cluster = SimpleNamespace(name="east", jobs={"key": job}, copies=set(), copied=set())
+    given = world({module.LIVE: [("the copy a",)]}, "staged", clusters={"east": cluster})
+    assert module.copies_of_data_leave_nothing_behind(given) == [
+        "east still has the Job swy-a of a copy",
+        "the copy a has not ended",
+    ]
+    assert not module.are_over(given)
+    assert module.copies_of_data_leave_nothing_behind(world({}, "staged", clusters={})) == []
+
+
+def test_a_replica_needs_a_copy_that_ended_well():
+    module = modules().data_copies
+    cluster = SimpleNamespace(copied={"uid"})
+    for uid, is_right in (("uid", True), ("another", False), ("", False)):
+        given = world({module.REPLICAS: [("plan", uid)]}, "staged", clusters={"east": cluster})
+        assert (module.data_counts_as_copied_only_where_it_was(given) == []) == is_right
+
+
+def test_a_job_that_starts_before_its_data_is_named_unless_that_cannot_be_known():
+    module = modules().data_copies
+    given = world({module.TOO_EARLY: [("attempt", "job")]}, "staged")
+    assert len(module.no_job_starts_before_its_data(given)) == 1
+    given.faults.happened["freeze"] = 1
+    assert module.no_job_starts_before_its_data(given) == []

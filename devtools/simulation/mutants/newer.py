@@ -1,14 +1,25 @@
-"""Guards of pulled images, of room that is kept for jobs, of moves for larger jobs, and of converted charges."""
+"""Guards of pulled images, of room that is kept for jobs, of moves for larger jobs, of copied data, and of
+converted charges.
+"""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import quotas.operations
 from billing.operations import periods
 from devtools.simulation.swarm import Swarm, only
-from federation.engine import prepulls
+from federation.engine import prepulls, staging
 from federation.engine.prepulls import Outcome, Verdict
-from federation.operations import consolidation, cycle, left_preparations, pull_calls, reconciliation
+from federation.operations import (
+    consolidation,
+    cycle,
+    data_waits,
+    left_preparations,
+    pull_calls,
+    reconciliation,
+    stage_calls,
+)
 from placement.preemption import consolidation as planning
 from quotas.models import KeptIdle
 
@@ -16,6 +27,7 @@ from . import Change, mutant
 
 KEPT = {"room_kept": 1.0}
 MOVED = only({"consolidated": 1.0}, chaos_seconds=(90.0, 150.0))
+STAGED = only({"staged": 3.0, "reply_lost": 0.1, "death": 0.001})
 PULLED = {"prepulled": 3.0, "reply_lost": 0.1, "death": 0.001}
 
 
@@ -86,6 +98,31 @@ def _urgent_jobs_move_too(change: Change) -> None:
 def _plans_of_moves_go_on(change: Change) -> None:
     """A plan does not end when its larger job was placed, nor when that does not wait any more."""
     change.put(cycle, "end_plans", lambda: 0)
+
+
+@mutant(STAGED)
+def _jobs_do_not_wait_for_data(change: Change) -> None:
+    """Each job starts where it was placed, whether its data is there or not."""
+    change.put(cycle, "without_promised", lambda placements, *_: placements)
+
+
+@mutant(STAGED)
+def _a_copy_that_runs_is_done(change: Change) -> None:
+    """A copy counts as done as soon as its pod runs."""
+    original = staging.verdict
+
+    def verdict(pods: Any, *others: Any) -> Verdict:
+        is_running = any(pod.phase == "Running" for pod in pods)
+        return Verdict(staging.Outcome.STAGED) if is_running else original(pods, *others)
+
+    change.put(stage_calls, "verdict", verdict)
+
+
+@mutant(STAGED)
+def _holds_of_waits_go_on(change: Change) -> None:
+    """A job that waits for data keeps the quota of its wait when that has ended."""
+    own = SimpleNamespace(take_holds=quotas.operations.take_holds, end_holds=lambda _: None)
+    change.put(data_waits, "quotas", SimpleNamespace(operations=own))
 
 
 @mutant(Swarm(rates={"exchanged": 1.0}, chaos_seconds=(25.0, 60.0), keeps_books=True))
