@@ -273,7 +273,9 @@ def test_pods_that_no_domain_holds_together_have_the_whole_cluster_as_their_site
     of = flavor()
     nodes = [node(f"n{n}", of, 4, domain=("z", f"b{n}", f"r{n}")) for n in range(2)]
     state = FleetState(FleetIndex().fleet([cluster(1, nodes, [of])]))
-    assert state.pool(0).site(need_of(pods(2, 2), (2, 0), Topology())) == Site([(0, 2)], "node", ("z", "b0", "r0", "n0"))
+    assert state.pool(0).site(need_of(pods(2, 2), (2, 0), Topology())) == Site(
+        [(0, 2)], "node", ("z", "b0", "r0", "n0")
+    )
     assert state.pool(0).site(need_of(pods(2, 3), (3, 0), Topology())) == Site([(0, 1), (1, 1)], "zone", ("z",))
     apart = [node(f"n{n}", of, 4, domain=(f"z{n}", "b", "r")) for n in range(2)]
     state = FleetState(FleetIndex().fleet([cluster(1, apart, [of])]))

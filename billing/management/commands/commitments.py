@@ -52,7 +52,9 @@ class Command(GatewayCommand):
         self._show(plan, as_json=options["json"])
 
     def _report(self, options: dict[str, Any]) -> None:
-        report = commitment_report(SYSTEM, options["organisation"], options["month"] or database_now().date().replace(day=1))
+        report = commitment_report(
+            SYSTEM, options["organisation"], options["month"] or database_now().date().replace(day=1)
+        )
         text = json.dumps(show_report(report), indent=2) + "\n" if options["json"] else report_csv(report)
         self.stdout.write(text, ending="")
 
