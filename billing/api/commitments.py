@@ -18,19 +18,15 @@ from billing.operations.commitments import Plan, apply_commitments, plan_commitm
 from billing.queries.commitment_report import Borne, CommitmentMonth, CommitmentReport, commitment_report
 from billing.queries.commitments import visible_commitments
 from clusters.models import Cluster
-from foundation.clock import now
-from foundation.media import JSONRenderer
 from foundation.plain_json import instant
-from foundation.problems import Invalid
 from foundation.schema import page_shape
 from foundation.shapes import FileText, Instant, StrictShape, Text
 from tenancy.api.views import ApiView
 
-from .period import period_of
-from .spreadsheet import CSVRenderer, inert
+from .month_report import FORMATS, MonthReportView
+from .spreadsheet import inert
 
 ORDERS = {"created": "id", "-created": "-id"}
-FORMATS = ("json", "csv")
 ACTIONS = ("create", "change", "withdraw")
 AMOUNT = "Twelve decimals."
 
@@ -196,11 +192,8 @@ class CommitmentsApplyView(ApiView):
         )
 
 
-class CommitmentsReportView(ApiView):
+class CommitmentsReportView(MonthReportView):
     """`/commitments/report`."""
-
-    filters = ("organisation", "month", "format")
-    renderer_classes = [JSONRenderer, CSVRenderer]
 
     @extend_schema(
         operation_id="commitments_report",
@@ -216,20 +209,10 @@ class CommitmentsReportView(ApiView):
 
         `format=csv` has a row for each commitment.
         """
-        wanted = self.query.get("format", request.accepted_renderer.format)
-        if wanted not in FORMATS:
-            raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
-        if not self.query.get("organisation"):
-            raise Invalid.field("organisation", "required", "give the path of an organisation")
-        given = {"month": self.query["month"]} if "month" in self.query else {}
-        start, _ = period_of(given, now())
-        report = commitment_report(self.actor, self.query["organisation"], start.date())
-        renderer = JSONRenderer if wanted == "json" else CSVRenderer
-        request.accepted_renderer, request.accepted_media_type = renderer(), renderer.media_type
-        if wanted == "json":
-            return Response(show_report(report))
-        name = f"commitments-{start:%Y-%m}.csv"
-        return Response(report_csv(report), headers={"Content-Disposition": f'attachment; filename="{name}"'})
+        asked = self.asked(request)
+        report = commitment_report(self.actor, asked.organisation, asked.start.date())
+        file = f"commitments-{asked.start:%Y-%m}.csv"
+        return self.answer(request, asked, lambda: show_report(report), lambda: report_csv(report), file)
 
 
 def report_csv(report: CommitmentReport) -> str:

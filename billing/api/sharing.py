@@ -17,22 +17,20 @@ from billing.models.periods import REASON_LENGTH
 from billing.operations.sharing import NewPolicy, accept_negative_idle, set_policy
 from billing.queries.sharing import visible_negative_idle, visible_policies
 from billing.queries.sharing_report import PoolShown, SharingReport, sharing_report
-from foundation.clock import now
-from foundation.media import JSONRenderer
 from foundation.plain_json import instant
 from foundation.problems import Invalid
 from foundation.schema import page_shape
 from foundation.shapes import Instant, StrictShape, Text, Whole
 from tenancy.api.views import ApiView
 
-from .period import month_from, period_of
+from .month_report import MonthReportView
+from .period import month_from
 from .shapes import Money, MoneyShape
-from .spreadsheet import CSVRenderer, inert
+from .spreadsheet import inert
 
 ORDERS = {"created": "id", "-created": "-id"}
 SEEN = {"seen": "seen_at", "-seen": "-seen_at"}
 STATE = OpenApiParameter("state", str, enum=NegativeIdle.State.values, description="Only rows in this state.")
-FORMATS = ("json", "csv")
 BRIDGE = (
     "charged", "commitment", "credits", "infrastructure", "idle_shared", "idle_central", "overhead", "platform_shared",
     "platform_central", "commitment_unused", "total",
@@ -219,11 +217,8 @@ class NegativeIdleAcceptanceView(ApiView):
         return Response(show_negative_idle(accept_negative_idle(self.actor, row_id, fields["note"])))
 
 
-class SharingView(ApiView):
+class SharingView(MonthReportView):
     """`/idle`."""
-
-    filters = ("organisation", "month", "format")
-    renderer_classes = [JSONRenderer, CSVRenderer]
 
     @extend_schema(
         operation_id="idle_report",
@@ -234,20 +229,10 @@ class SharingView(ApiView):
 
         `format=csv` has a row for each pool and day.
         """
-        wanted = self.query.get("format", request.accepted_renderer.format)
-        if wanted not in FORMATS:
-            raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
-        if not self.query.get("organisation"):
-            raise Invalid.field("organisation", "required", "give the path of an organisation")
-        given = {"month": self.query["month"]} if "month" in self.query else {}
-        start, _ = period_of(given, now())
-        report = sharing_report(self.actor, self.query["organisation"], start.date())
-        renderer = JSONRenderer if wanted == "json" else CSVRenderer
-        request.accepted_renderer, request.accepted_media_type = renderer(), renderer.media_type
-        if wanted == "json":
-            return Response(show_sharing(report))
-        name = f"idle-{start:%Y-%m}{'' if report.is_final else '-so-far'}.csv"
-        return Response(pools_csv(report), headers={"Content-Disposition": f'attachment; filename="{name}"'})
+        asked = self.asked(request)
+        report = sharing_report(self.actor, asked.organisation, asked.start.date())
+        file = f"idle-{asked.start:%Y-%m}{'' if report.is_final else '-so-far'}.csv"
+        return self.answer(request, asked, lambda: show_sharing(report), lambda: pools_csv(report), file)
 
 
 def pools_csv(report: SharingReport) -> str:

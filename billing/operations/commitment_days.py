@@ -29,7 +29,7 @@ from foundation.rows import insert_rows
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 
-from .failures import FirstFailure
+from .failures import done_in_turn
 from .posting import post
 
 MARK_ENDED = """
@@ -51,19 +51,11 @@ def split_commitments(turn: Turn | None = None) -> int:
     """Splits the days that wait for it; the number of those that are done. Another worker may have a day, and a day whose usage
     the ledger has not counted remains. A day that fails keeps no other from being split; its error is raised at the end.
     """
-    turn = turn or endless_turn()
     with connection.cursor() as cursor:
         cursor.execute(MARK_ENDED)
-    done, failure = 0, FirstFailure()
-    for id_, day in CommitmentDueDay.objects.order_by("day", "id").values_list("id", "day"):
-        if turn.is_over:
-            turn.has_more = True
-            break
-        turn.beat()
-        with failure.kept(f"the commitments of {day} in the row {id_} were not split"):
-            done += split_due_day(id_)
-    failure.raise_it()
-    return done
+    waiting = CommitmentDueDay.objects.order_by("day", "id").values_list("id", "day")
+    rows = ((id_, f"the commitments of {day} in the row {id_} were not split") for id_, day in waiting)
+    return done_in_turn(turn or endless_turn(), rows, split_due_day)
 
 
 @retried

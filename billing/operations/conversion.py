@@ -21,7 +21,7 @@ from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 
 from .entries import period_for, write
-from .failures import FirstFailure
+from .failures import done_in_turn
 
 
 def convert_new(entry: Entry) -> None:
@@ -52,17 +52,9 @@ def convert_days(turn: Turn | None = None) -> int:
     """Converts the days that wait for it; the number of those that are done. Another worker may have a day, and a day without
     a rate remains. A day that fails keeps no other from being converted; its error is raised at the end.
     """
-    turn = turn or endless_turn()
-    done, failure = 0, FirstFailure()
-    for id_, organisation_id in ConversionDay.objects.order_by("day", "id").values_list("id", "organisation_id"):
-        if turn.is_over:
-            turn.has_more = True
-            break
-        turn.beat()
-        with failure.kept(f"the charges of {organisation_id} in the row {id_} were not converted"):
-            done += convert_day(id_)
-    failure.raise_it()
-    return done
+    waiting = ConversionDay.objects.order_by("day", "id").values_list("id", "organisation_id")
+    rows = ((id_, f"the charges of {whose} in the row {id_} were not converted") for id_, whose in waiting)
+    return done_in_turn(turn or endless_turn(), rows, convert_day)
 
 
 @retried
