@@ -8,6 +8,7 @@ next, which finds the object by its name and adopts it if every label agrees.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from clusters.models import Cluster
 from federation.engine.prepulls import Verdict
 from federation.models.preparations import Phase, Preparation
 from federation.queries.prepulls import ANSWERING
+from foundation import advisory
 from foundation.clock import database_now
 
 from .pull_calls import Made, Seen
@@ -78,12 +80,24 @@ class Visit:
 
 
 def visit_all(rows: Any, visit_of: Callable[[Cluster], Visit], record: Callable[[Any, object], None]) -> int:
-    """The number of calls. Visits the clusters of these rows side by side, so that one that hangs costs the others its time once."""
+    """The number of calls. Visits the clusters of these rows side by side, so that one that hangs costs the others its time once.
+
+    One worker at a time visits a cluster: another one could create again what this one has removed since the other read its row.
+    """
     found = Cluster.objects.filter(health__in=ANSWERING, id__in=rows.exclude(slot=None).values("cluster_id"))
-    visits = [visit_of(cluster) for cluster in found.order_by("id")]
-    for phase in ("create", "release", "read", "remove"):
-        _together([(visit, getattr(visit, phase)()) for visit in visits if not visit.is_silent], record)
+    with ExitStack() as rights:
+        free = [
+            one for one in found.order_by("id") if rights.enter_context(_right_to(f"{rows.model.__name__}:{one.id}"))
+        ]
+        visits = [visit_of(cluster) for cluster in free]
+        for phase in ("create", "release", "read", "remove"):
+            _together([(visit, getattr(visit, phase)()) for visit in visits if not visit.is_silent], record)
     return sum(visit.count for visit in visits)
+
+
+def _right_to(visit: str) -> AbstractContextManager[bool]:
+    """Whether no other worker makes this visit; until the end none does."""
+    return advisory.held(advisory.Kind.VISITS, visit)
 
 
 def _together(work: Sequence[tuple[Visit, Work]], record: Callable[[Any, object], None]) -> None:
