@@ -129,6 +129,7 @@ STANDS_IN = {
     ("preemption.RoomClaim", "kind"): "preemption",
     ("consolidating.ConsolidationRule", "share"): 0.2,
     ("consolidating.ConsolidationRule", "most_moves"): 8,
+    ("consolidation.Consolidating", "keep_seconds"): 600,
     ("consolidating.ConsolidationRule", "most_an_hour"): 24,
     ("consolidating.ConsolidationRule", "policy"): "any",
     ("shares.TenantShare", "weight"): 1.0,
