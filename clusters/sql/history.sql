@@ -32,23 +32,26 @@ DECLARE
     at timestamptz := date_trunc('milliseconds', since AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
     assumed boolean := (SELECT silent_since IS NOT NULL FROM clusters_cluster WHERE id = of_cluster);
 BEGIN
+    -- Once: the planner may not know how many nodes there are, and would ask again for each span.
+    WITH now AS MATERIALIZED (SELECT * FROM clusters_offers(of_cluster, names))
     UPDATE clusters_nodespan AS s
        SET period = tstzrange(lower(s.period), greatest(at, lower(s.period) + interval '1 millisecond'))
       FROM clusters_nodeoffer AS o
      WHERE o.id = s.offer_id AND o.cluster_id = of_cluster AND o.node = ANY(names) AND upper_inf(s.period)
        AND NOT EXISTS (
-           SELECT 1 FROM clusters_offers(of_cluster, names) AS n
+           SELECT 1 FROM now AS n
             WHERE (n.node, n.flavor, n.uid, n.capacity_type, n.gpu_model, n.sharing, n.units, n.cpu_millicores, n.memory_mib, n.is_available)
                 = (o.node, o.flavor, s.uid, s.capacity_type, s.gpu_model, s.sharing, s.units, s.cpu_millicores, s.memory_mib, s.is_available)
               AND s.is_assumed = assumed);
     INSERT INTO clusters_nodeoffer (cluster_id, node, flavor)
     SELECT of_cluster, n.node, n.flavor FROM clusters_offers(of_cluster, names) AS n ORDER BY 2, 3
     ON CONFLICT (cluster_id, node, flavor) DO NOTHING;
+    WITH now AS MATERIALIZED (SELECT * FROM clusters_offers(of_cluster, names))
     INSERT INTO clusters_nodespan (offer_id, period, uid, capacity_type, gpu_model, sharing, units, cpu_millicores, memory_mib,
                                    is_available, is_assumed)
     SELECT o.id, tstzrange(greatest(at, (SELECT max(upper(s.period)) FROM clusters_nodespan AS s WHERE s.offer_id = o.id)), NULL),
            n.uid, n.capacity_type, n.gpu_model, n.sharing, n.units, n.cpu_millicores, n.memory_mib, n.is_available, assumed
-      FROM clusters_offers(of_cluster, names) AS n
+      FROM now AS n
       JOIN clusters_nodeoffer AS o ON (o.cluster_id, o.node, o.flavor) = (of_cluster, n.node, n.flavor)
      WHERE NOT EXISTS (SELECT 1 FROM clusters_nodespan AS s WHERE s.offer_id = o.id AND upper_inf(s.period));
 END $$;
