@@ -7,6 +7,7 @@ next, which finds the object by its name and adopts it if every label agrees.
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
@@ -24,7 +25,7 @@ from federation.queries.prepulls import ANSWERING
 from foundation import advisory
 from foundation.clock import database_now
 
-from .pull_calls import Made, Seen
+from .preparation_calls import Made, Seen
 
 logger = logging.getLogger(__name__)
 VISIT_SECONDS = 15.0
@@ -49,7 +50,7 @@ class Failed(NamedTuple):
     reason: str
 
 
-class Visit:
+class Visit(ABC):
     """The calls to one cluster, by phase. If no call of a phase is answered, the later ones wait for the next visit."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -62,21 +63,21 @@ class Visit:
             logger.info("nothing is prepared on %s: %s", cluster.name, error.reason)
             self.is_silent = True
 
+    @abstractmethod
     def create(self) -> Work:
         """Creates the objects of what is planned."""
-        raise NotImplementedError
 
+    @abstractmethod
     def release(self) -> Work:
         """Releases the objects whose uids are stored."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self) -> Work:
         """Reads how the released ones stand."""
-        raise NotImplementedError
 
+    @abstractmethod
     def remove(self) -> Work:
         """Deletes the objects of those that have ended."""
-        raise NotImplementedError
 
 
 def visit_all(rows: Any, visit_of: Callable[[Cluster], Visit], record: Callable[[Any, object], None]) -> int:

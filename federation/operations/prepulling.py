@@ -6,6 +6,7 @@ none of others is touched.
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -35,10 +36,11 @@ from foundation.clock import database_now
 from foundation.crash import crash_point
 from foundation.ids import new_id
 
-from . import pull_calls
+from . import preparation_calls, pull_calls
 from .images import remember_proven
+from .preparation_calls import Gone, Seen
 from .preparing import IDLE, Call, Failed, Visit, record_step, since, visit_all
-from .pull_calls import Gone, Pull, Seen
+from .pull_calls import Pull
 
 logger = logging.getLogger(__name__)
 Phase = Prepull.Phase
@@ -134,7 +136,7 @@ class _Visit(Visit):
                 record(row, Seen(Verdict(Outcome.FAILED, "The node is gone.")))
                 continue
             pull = self._pull(row, tolerations_on(row.policy, node))
-            calls.append((row, lambda pull=pull: pull_calls.create(self.driver, pull)))  # type: ignore[misc]
+            calls.append((row, partial(preparation_calls.create, self.driver, pull)))
         return calls
 
     def release(self) -> list[tuple[Prepull, Call]]:
@@ -144,17 +146,17 @@ class _Visit(Visit):
             {one for row in rows for one in pull_calls.versions_of(row.secrets)}
         )
         pulls = [(row, self._pull(row, values=values, closed=frozenset(closed))) for row in rows]
-        return [(row, lambda pull=pull: pull_calls.release(self.driver, pull)) for row, pull in pulls]  # type: ignore[misc]
+        return [(row, partial(pull_calls.release, self.driver, pull)) for row, pull in pulls]
 
     def read(self) -> list[tuple[Prepull, Call]]:
         """Reads how the released ones stand."""
         pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, Phase.RELEASED)]
-        return [(row, lambda pull=pull: pull_calls.read(self.driver, pull)) for row, pull in pulls]  # type: ignore[misc]
+        return [(row, partial(pull_calls.read, self.driver, pull)) for row, pull in pulls]
 
     def remove(self) -> list[tuple[Prepull, Call]]:
         """Deletes the objects of those that have ended."""
         pulls = [(row, self._pull(row)) for row in live_prepulls(self.cluster.id, Phase.ENDING)]
-        return [(row, lambda pull=pull: pull_calls.remove(self.driver, pull)) for row, pull in pulls]  # type: ignore[misc]
+        return [(row, partial(preparation_calls.remove, self.driver, pull)) for row, pull in pulls]
 
     def _pull(self, row: Prepull, tolerations: Sequence[Mapping[str, str]] = (), **secrets: Any) -> Pull:
         identity = identity_of(row)

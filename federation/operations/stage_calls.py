@@ -1,4 +1,4 @@
-"""The calls to a cluster for one copy of a dataset, beside those of every preparation (`pull_calls`)."""
+"""The calls to a cluster for one copy of a dataset, beside those of every preparation (`preparation_calls`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

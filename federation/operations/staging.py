@@ -6,6 +6,7 @@ its object, from when it is planned until that object is gone.
 """
 
 import logging
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -44,10 +45,10 @@ from foundation.ids import new_id
 from foundation.transactions import retried
 from quotas.operations import HoldRequest
 
-from . import pull_calls, stage_calls
+from . import preparation_calls, stage_calls
 from .data_waits import end_waits
+from .preparation_calls import Gone, Seen
 from .preparing import IDLE, Call, Failed, Visit, record_step, since, visit_all
-from .pull_calls import Gone, Seen
 from .stage_calls import Copied, Copy
 
 logger = logging.getLogger(__name__)
@@ -150,22 +151,19 @@ class _Visit(Visit):
 
     def create(self) -> list[tuple[StageIn, Call]]:
         """Creates the objects of planned copies."""
-        return [(row, lambda copy=copy: pull_calls.create(self.driver, copy)) for row, copy in self._in(Phase.PLANNED)]  # type: ignore[misc]
+        return [(row, partial(preparation_calls.create, self.driver, copy)) for row, copy in self._in(Phase.PLANNED)]
 
     def release(self) -> list[tuple[StageIn, Call]]:
         """Releases the objects whose uids are stored."""
-        return [
-            (row, lambda copy=copy: pull_calls.unsuspend(self.driver, copy))  # type: ignore[misc]
-            for row, copy in self._in(Phase.CREATED)
-        ]
+        return [(row, partial(preparation_calls.unsuspend, self.driver, copy)) for row, copy in self._in(Phase.CREATED)]
 
     def read(self) -> list[tuple[StageIn, Call]]:
         """Reads how the released ones stand."""
-        return [(row, lambda copy=copy: stage_calls.read(self.driver, copy)) for row, copy in self._in(Phase.RELEASED)]  # type: ignore[misc]
+        return [(row, partial(stage_calls.read, self.driver, copy)) for row, copy in self._in(Phase.RELEASED)]
 
     def remove(self) -> list[tuple[StageIn, Call]]:
         """Deletes the objects of those that have ended."""
-        return [(row, lambda copy=copy: pull_calls.remove(self.driver, copy)) for row, copy in self._in(Phase.ENDING)]  # type: ignore[misc]
+        return [(row, partial(preparation_calls.remove, self.driver, copy)) for row, copy in self._in(Phase.ENDING)]
 
     def _in(self, phase: str) -> list[tuple[StageIn, Copy]]:
         return [(row, self._copy(row)) for row in live_stage_ins(self.cluster.id, phase)]

@@ -16,6 +16,7 @@ from federation.operations import (
     cycle,
     data_waits,
     left_preparations,
+    preparation_calls,
     pull_calls,
     reconciliation,
     stage_calls,
@@ -35,15 +36,15 @@ PULLED = {"prepulled": 3.0, "reply_lost": 0.1, "death": 0.001}
 def _pulls_are_left_behind(change: Change) -> None:
     """The object of a pull that has ended counts as gone although it is there, and the comparison leaves such objects alone too."""
 
-    async def remove(driver: Any, pull: Any) -> pull_calls.Gone:  # noqa: ARG001 - as the original
-        return pull_calls.Gone()
+    async def remove(driver: Any, pull: Any) -> preparation_calls.Gone:  # noqa: ARG001 - as the original
+        return preparation_calls.Gone()
 
     original = left_preparations.separated
 
     def separated(listed: Any) -> tuple[Any, Any]:
         return original(listed)[0], []
 
-    change.put(pull_calls, "remove", remove)
+    change.put(preparation_calls, "remove", remove)
     change.put(reconciliation, "separated", separated)
 
 

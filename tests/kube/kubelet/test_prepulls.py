@@ -15,8 +15,9 @@ from federation.engine.objects.job_secrets import secret_name, versions_of
 from federation.engine.objects.prepull_jobs import pull_hash, render_pull
 from federation.engine.objects.rendering import Identity
 from federation.engine.prepulls import Outcome
-from federation.operations import pull_calls
-from federation.operations.pull_calls import Gone, Made, Pull
+from federation.operations import preparation_calls, pull_calls
+from federation.operations.preparation_calls import Gone, Made
+from federation.operations.pull_calls import Pull
 from foundation.ids import new_id
 from tests.contract.worlds import INSTALL, address_of, until
 from tests.kube.conftest import gateway_token
@@ -82,7 +83,7 @@ async def ended(driver, pull):
 
 async def removed(driver, pull):
     async def over():
-        return isinstance(await pull_calls.remove(driver, pull), Gone)
+        return isinstance(await preparation_calls.remove(driver, pull), Gone)
 
     await until(over)
 
@@ -90,9 +91,9 @@ async def removed(driver, pull):
 def test_an_image_is_pulled_on_its_node_nothing_of_it_runs_and_nothing_is_left(plane):
     async def work(driver):
         pull = await pull_of(driver, "python:3", secrets=promised())
-        made = await pull_calls.create(driver, pull)
+        made = await preparation_calls.create(driver, pull)
         assert isinstance(made, Made), made
-        again = await pull_calls.create(driver, pull)
+        again = await preparation_calls.create(driver, pull)
         assert again == made, "a repeated creation finds the same object"
         space = pull.namespace
         jobs, pods, secrets = await asyncio.to_thread(shown, plane, space)
@@ -123,7 +124,7 @@ def test_an_image_is_pulled_on_its_node_nothing_of_it_runs_and_nothing_is_left(p
 def test_an_image_that_cannot_be_pulled_fails_in_the_kubelets_words(plane):
     async def work(driver):
         pull = await pull_of(driver, "registry.example/missing:1")
-        made = await pull_calls.create(driver, pull)
+        made = await preparation_calls.create(driver, pull)
         assert isinstance(made, Made), made
         pull = with_uid(pull, made.uid)
         await pull_calls.release(driver, pull)
@@ -138,10 +139,10 @@ def test_an_image_that_cannot_be_pulled_fails_in_the_kubelets_words(plane):
 def test_a_removal_without_the_uid_finds_what_a_lost_reply_left_and_spares_others(plane):
     async def work(driver):
         pull = await pull_of(driver, "python:3")
-        await pull_calls.create(driver, pull)
+        await preparation_calls.create(driver, pull)
         labels = Identity(INSTALL, pull.identity.tenant_id, "acme", new_id(), pull.identity.attempt_id, 1, "0" * 32)
         stranger = Pull(**{name: getattr(pull, name) for name in Pull.__dataclass_fields__} | {"identity": labels})
-        assert isinstance(await pull_calls.remove(driver, stranger), Gone)
+        assert isinstance(await preparation_calls.remove(driver, stranger), Gone)
         assert len((await asyncio.to_thread(shown, plane, pull.namespace))[0]) == 1, "other labels: not its own"
         await removed(driver, pull)
         assert (await asyncio.to_thread(shown, plane, pull.namespace))[0] == []

@@ -18,8 +18,8 @@ from federation.engine.objects.mounts import lay_mounts
 from federation.engine.objects.rendering import Devices, Identity, namespace_labels, render_job, template_patch
 from federation.engine.objects.stage_jobs import SOURCE, TARGET, render_stage_in, stage_hash, stage_spec
 from federation.engine.staging import Outcome
-from federation.operations import pull_calls, stage_calls
-from federation.operations.pull_calls import Gone, Made
+from federation.operations import preparation_calls, stage_calls
+from federation.operations.preparation_calls import Gone, Made
 from federation.operations.stage_calls import Copy
 from foundation.ids import new_id
 from tests.contract.worlds import INSTALL, until
@@ -129,12 +129,12 @@ async def prepared(plane, driver, copy):
 
 
 async def run(driver, copy):
-    made = await pull_calls.create(driver, copy)
+    made = await preparation_calls.create(driver, copy)
     assert isinstance(made, Made), made
-    assert await pull_calls.create(driver, copy) == made, "a repeated creation finds the same object"
+    assert await preparation_calls.create(driver, copy) == made, "a repeated creation finds the same object"
     copy = replace(copy, uid=made.uid)
-    assert isinstance(await pull_calls.unsuspend(driver, copy), Made)
-    assert isinstance(await pull_calls.unsuspend(driver, copy), Made), "a repeated release changes nothing"
+    assert isinstance(await preparation_calls.unsuspend(driver, copy), Made)
+    assert isinstance(await preparation_calls.unsuspend(driver, copy), Made), "a repeated release changes nothing"
 
     async def over():
         found = await stage_calls.read(driver, copy)
@@ -145,7 +145,7 @@ async def run(driver, copy):
 
 async def removed(driver, copy):
     async def over():
-        return isinstance(await pull_calls.remove(driver, copy), Gone)
+        return isinstance(await preparation_calls.remove(driver, copy), Gone)
 
     await until(over)
 
