@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,14 @@ clusters:
 
 
 @pytest.fixture(scope="module")
-def planes(root: Path) -> Iterator[list[ControlPlane]]:
+def framework() -> None:
+    """What the program imports."""
+    if find_spec("jax") is None:
+        pytest.fail("JAX is missing: `make test-long` brings it, and so does `uv sync --group frameworks`")
+
+
+@pytest.fixture(scope="module")
+def planes(framework: None, root: Path) -> Iterator[list[ControlPlane]]:
     folder = root / "training"
     folder.mkdir(mode=0o755)
     fleet = folder / "fleet.yaml"
