@@ -299,6 +299,18 @@ def hold_for_tree(limited: Collection[str], roots: Collection[str], kinds: Colle
             lock_pending_below(root)
 
 
+KEPT_ROOM_LOCK = 0x5357594B  # "SWYK"
+
+
+def rewrite_kept_room() -> None:
+    """Makes this transaction the only one that changes what is kept for jobs that wait. Take it before any row.
+
+    One cycle runs at a time, but one that has lost its connection to the database does not know yet that another began.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [KEPT_ROOM_LOCK])
+
+
 FAILURE_RULES_LOCK = 0x53575946  # "SWYF"
 
 

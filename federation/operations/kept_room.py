@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 
 import quotas.operations
+from federation.locks import rewrite_kept_room
 from federation.models import Job, JobEvent, KeptRoom
 from foundation.rows import insert_rows
 from placement.values import decisions as values
@@ -28,10 +29,11 @@ RETURNING job.id, kept.outcome, kept.since_at, kept.until_at, kept.again_at
 def keep_room(kept: Sequence[values.KeptRoom]) -> None:
     """From now on, exactly this is kept; what is not kept any more ends. Rows that did not change are not written.
 
-    Only one cycle runs at a time, so nothing else writes these rows. Whatever a cycle did not write because it was
-    interrupted, the next one does.
+    Only one cycle writes these rows at a time. Whatever a cycle did not write because it was interrupted, the next one
+    does.
     """
     with transaction.atomic():
+        rewrite_kept_room()
         wanted = {one.job_id: one for one in kept}
         standing = {
             row.job_id: row

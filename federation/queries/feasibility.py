@@ -4,7 +4,6 @@ A yes is cached for a second by tenant and shape: if the fleet shrinks meanwhile
 explains why it waits. A no is never cached: it always refers to the current fleet and limits.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
@@ -68,7 +67,6 @@ class BudgetExceededForGood(Problem):
 
 _NO_ID = UUID(int=0)
 _index = FleetIndex()
-_index_lock = threading.Lock()
 
 
 def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
@@ -174,8 +172,7 @@ def _refuse_unknown_clusters(request: JobRequest, views: Sequence[ClusterView]) 
 
 
 def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView], policy: Policy) -> None:
-    with _index_lock:
-        reasons = never_fits(request, _wholes(fleet), _index, policy)
+    reasons = never_fits(request, _wholes(fleet), _index, policy)
     if reasons is not None:
         errors = [FieldError(f"clusters.{reason.cluster}", reason.code, reason.message) for reason in reasons]
         told = "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:10])

@@ -1,5 +1,6 @@
 """The fleet as arrays: the pools of all clusters, with values that every cycle would otherwise compute again."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -212,10 +213,11 @@ def _stacked(columns: list[Ints], others: int) -> Ints:
 class FleetIndex:
     """Keeps the arrays of clusters between cycles. A cluster that is the same object as last time costs nothing.
 
-    Not safe for concurrent use by several threads.
+    Several threads may use it: each gets the fleet of its own clusters.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._seen: dict[UUID, FleetCluster] = {}
         self._pools: dict[UUID, tuple[Pool, ...]] = {}
         self._names: dict[UUID, frozenset[str]] = {}
@@ -227,6 +229,10 @@ class FleetIndex:
         """The fleet of these clusters. Only changed ones are rebuilt; all of them if they have other resources than
         before.
         """
+        with self._lock:
+            return self._fleet_of(clusters)
+
+    def _fleet_of(self, clusters: Sequence[FleetCluster]) -> Fleet:
         changed = [cluster for cluster in clusters if self._seen.get(cluster.id) is not cluster]
         if self._fleet is not None and not changed and len(clusters) == len(self._seen):
             return self._fleet

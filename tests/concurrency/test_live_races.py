@@ -1,7 +1,9 @@
 """Two of everything, at once, with real commits."""
 
 import threading
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -14,12 +16,15 @@ from clusters.queries import driver_of
 from federation import operations
 from federation.engine.lifecycle import AttemptState
 from federation.locks import lock_jobs_and_attempts
-from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job, Move
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job, KeptRoom, Move
 from federation.operations import transitions
 from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
+from federation.operations.kept_room import keep_room
 from federation.queries.quotes import _desk
+from foundation.clock import database_now
 from foundation.problems import Conflict
+from placement.values import decisions
 from quotas.models import QuotaLimit
 from tenancy.models import AuditEntry
 from tests.builders import make_limit, submit
@@ -59,6 +64,26 @@ def test_two_cycles_at_once_place_each_job_once_and_stay_inside_the_quota(cluste
     assert live.count() == 6
     assert not live.values("job").annotate(n=Count("id")).filter(n__gt=1).exists()
     assert QuotaLimit.objects.get().held == 6000
+
+
+def test_two_cycles_that_keep_room_for_a_job_at_once_keep_it_once(cluster, submitter):
+    job, now = submit(submitter, gpu_job(gpus=8, seconds=60)), database_now()
+    until, again = now + timedelta(hours=6), now + timedelta(hours=9)
+    kept = decisions.KeptRoom(job.id, cluster.id, ("h100-0",), now, until, again, idle={"gpu": 8000})
+    has_kept = threading.Event()
+
+    def keep_first():
+        with transaction.atomic():
+            keep_room([kept])
+            has_kept.set()
+            time.sleep(0.3)  # the other one begins before this one commits
+
+    def keep_second():
+        has_kept.wait()
+        keep_room([kept])
+
+    assert at_once(keep_first, keep_second) == []
+    assert KeptRoom.objects.get().job_id == job.id
 
 
 def test_two_dispatchers_at_once_make_each_object_once(cluster, submitter):

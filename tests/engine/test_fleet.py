@@ -1,7 +1,12 @@
 """What is computed of a fleet once, for all jobs."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+import placement.fleet.fleet
 from placement.fleet.fleet import FleetIndex
 
 from .fleets import A100, H100, cluster, flavor, node
@@ -55,3 +60,22 @@ def test_one_cluster_that_spreads_makes_a_fleet_that_has_spreading(fills, is_spr
     of = flavor()
     clusters = [cluster(n, [node("n", of)], [of], fills=one) for n, one in enumerate(fills, start=1)]
     assert FleetIndex().fleet(clusters).has_spreading is is_spread
+
+
+def test_two_threads_that_share_an_index_each_get_the_fleet_of_their_own_clusters(monkeypatch):
+    of, index = flavor(), FleetIndex()
+    old, new = [cluster(1, [node("n", of)], [of])], [cluster(2, [node("n", of)], [of])]
+    index.fleet(old)
+    is_building, build = threading.Event(), placement.fleet.fleet.fleet_of
+
+    def slowly(*given):
+        is_building.set()
+        time.sleep(0.2)  # the other thread asks meanwhile
+        return build(*given)
+
+    monkeypatch.setattr(placement.fleet.fleet, "fleet_of", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(index.fleet, new)
+        is_building.wait()
+        second = threads.submit(index.fleet, new)
+    assert [[one.id for one in found.result().clusters] for found in (first, second)] == [[new[0].id]] * 2
