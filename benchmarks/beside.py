@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks import api, dispatch, report
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
+from devtools.localfleet.binaries import locate
 from devtools.trial import Gateway, start_gateway
 
 HERE = Path(__file__).resolve().parent.parent
@@ -24,16 +25,19 @@ MARK = "round:"
 
 
 class Checkout:
-    """A gateway from the code in `folder`, in a process that answers one line for each round."""
+    """A gateway from the code in `folder`, in a process that answers one line for each round; `programs` is the folder of the
+    control planes' programs.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path) -> None:
         self._folder = folder
         # -P: this file's folder has modules that are named like rooms.
         command = [sys.executable, "-P", str(Path(__file__).resolve()), "--serve"]
         self._process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(folder)},
+            # Both have the same API servers: half of the CPU time is theirs, and other builds differ by a tenth.
+            env={**os.environ, "PYTHONPATH": str(folder), "KUBEBUILDER_ASSETS": str(programs)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -125,7 +129,8 @@ def main() -> None:
         ["git", "rev-parse", "--short", "HEAD"], cwd=options.other, check=False, capture_output=True, text=True
     )
     report.conditions(beside=there.stdout.strip(), rounds=options.rounds, jobs=options.jobs, clusters=3)
-    checkouts = [Checkout(HERE), Checkout(options.other.resolve())]
+    programs = locate()["kube-apiserver"].parent
+    checkouts = [Checkout(folder, programs) for folder in (HERE, options.other.resolve())]
     try:
         # The second of a pair could gain or lose by its place, so the order changes from pair to pair.
         found: list[list[dict[str, float]]] = [[], []]
