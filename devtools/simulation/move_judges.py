@@ -37,18 +37,21 @@ SELECT next.id, cluster.name, origin.name, move.clusters::text
 
 @judging
 def each_move_gets_one_event(world: "World") -> list[str]:
-    """A run that was stopped to be moved has one decision, and the timeline of its job one event about it."""
+    """A run that was stopped to be moved has one decision, and the timeline of its job one event about it. One that
+    was withdrawn has both events.
+    """
     return [f"attempt {attempt} has {count} events" for attempt, count in world.watch.rows(EVENTS)]
 
 
 EVENTS = """
-SELECT attempt.id, count(event.id)
-  FROM federation_attempt AS attempt
-  LEFT JOIN federation_move AS move ON move.attempt_id = attempt.id
-  LEFT JOIN federation_jobevent AS event
-    ON event.attempt_id = attempt.id AND event.kind = 'interrupted' AND event.message LIKE 'Moved %%'
- WHERE attempt.stop_reason = 'migrated' OR move.attempt_id IS NOT NULL
- GROUP BY attempt.id, move.attempt_id HAVING count(event.id) <> 1 OR move.attempt_id IS NULL ORDER BY 1
+SELECT attempt_id, events FROM (
+    SELECT attempt.id AS attempt_id, move.attempt_id IS NULL AS has_none,
+           (SELECT count(*) FILTER (WHERE kind = 'interrupted' AND message LIKE 'Moved %%') - count(*) FILTER (WHERE kind = 'stays')
+              FROM federation_jobevent AS event WHERE event.attempt_id = attempt.id) AS events
+      FROM federation_attempt AS attempt
+      LEFT JOIN federation_move AS move ON move.attempt_id = attempt.id
+     WHERE attempt.stop_reason = 'migrated' OR move.attempt_id IS NOT NULL) AS stopped
+ WHERE events <> 1 OR has_none ORDER BY 1
 """
 
 

@@ -137,6 +137,10 @@ class Attempt(models.Model):
         max_length=60, blank=True, help_text="`cancelled`, or why it must stop on its cluster."
     )
     stop_message = models.TextField(blank=True, help_text="The cluster's message, if that is why it must stop there.")
+    deletion_at = models.DateTimeField(
+        null=True,
+        help_text="Of a run that moves so that a larger job fits: when its deletion was decided. Until then it can go on.",
+    )
     lost_seconds = models.PositiveIntegerField(
         null=True, help_text="Seconds of work that the next attempt repeats; known once settled."
     )

@@ -38,7 +38,19 @@ from .evidence import (
     unended_pods,
 )
 from .gang_services import ServicesDenied, create_or_adopt_service
-from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
+from .outcomes import (
+    Created,
+    Doomed,
+    Failed,
+    Ordered,
+    Ordering,
+    Outcome,
+    Released,
+    Stopped,
+    Stopping,
+    Underway,
+    Withdrawn,
+)
 
 MOST_DIGITS = 9
 AT_ONCE = 16
@@ -258,6 +270,9 @@ async def stop(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
     if attempt.was_sent:
         if pods := await _refuting_pods(driver, attempt):
             return Underway(attempt.id, attempt.stop_reason, pods)
+        if attempt.plan:
+            await _is_whole(driver, attempt)  # a cluster that does not answer decides nothing
+            return Doomed(attempt.id)
         pods = await _last_look(driver, attempt) if attempt.may_have_run else ()
         ended: Sequence[JobSeen] = ()
         try:
@@ -283,15 +298,15 @@ async def _is_gone(driver: ClusterDriver, attempt: ClaimedAttempt, found: Sequen
 
 
 async def _refuting_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
-    """The pods that show that a recall has no reason any more; none if an object's deletion has begun, because then the
-    attempt cannot continue.
+    """The pods that show that a recall has no reason any more, or that go on because the plan of their move has ended; none if an
+    object's deletion has begun, because then the attempt cannot continue.
     """
     pods: Sequence[PodSeen] = ()
     if attempt.stop_reason in RECALLS:
         pods = await _started(driver, attempt)
     elif attempt.stop_reason == ReasonCode.CANNOT_START:
         pods = await _unstuck(driver, attempt)
-    elif attempt.stop_reason == ReasonCode.PODS_GONE:
+    elif attempt.stop_reason == ReasonCode.PODS_GONE or attempt.plan == "over":
         pods = await _unended(driver, attempt)
     return pods if pods and await _is_whole(driver, attempt) else ()
 

@@ -19,8 +19,8 @@ from django.db.models.functions import Now
 from clusters.models import Cluster
 from federation.engine.lifecycle import JobState
 from federation.engine.relocation import REST
-from federation.locks import lock_jobs_and_attempts, read_reservations
-from federation.models import Attempt, Consolidation, Job, JobEvent, Move, Preemption
+from federation.locks import Claim, lock_jobs_and_attempts, read_reservations
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, Consolidation, Job, JobEvent, Move, Preemption
 from federation.queries.consolidation import load_plan_claims, searches
 from federation.queries.policies import load_policies
 from federation.queries.reservations import load_reservations
@@ -56,6 +56,7 @@ UPDATE federation_consolidation AS plan
 RETURNING job.id, plan.outcome
 """
 
+WITHDRAWN = "The plan that it was to be moved for has ended. The run goes on where it is."
 ONE_AT_A_TIME = ("one_live_consolidation_per_job", "one_live_consolidation_per_cluster")
 
 
@@ -69,6 +70,33 @@ def end_plans() -> int:
             [JobEvent(job_id=job, kind="consolidation_expired", message=told) for job, how in ended if how == "expired"]
         )
     return len(ended)
+
+
+def withdraw_move(claim: Claim, attempt_id: UUID) -> None:
+    """The locked run of a move whose plan is over goes on, and the move is undone: its objects are there, and their deletion
+    was never decided. Not if its user meanwhile suspended or cancelled the job.
+    """
+    ours = Attempt.objects.select_related("job").filter(
+        id=attempt_id,
+        claim_token=claim.token,
+        state__in=LIVE_ATTEMPT_STATES,
+        stop_reason=ReasonCode.MIGRATED,
+        deletion_at=None,
+        job__suspend_requested_at=None,
+    )
+    attempt = ours.first()
+    if attempt is None:
+        return
+    asked = {"stop_requested_at": None, "stop_reason": "", "stop_message": ""}
+    Attempt.objects.filter(id=attempt_id).update(**asked, next_action_at=None, claim_expires_at=None)
+    shown = Job.objects.filter(id=attempt.job_id, state=JobState.RUNNING)
+    shown.update(reason_code="", reason_message="", reason_at=Now())
+    transitions.tell("stays", {(attempt.job_id, attempt.id): WITHDRAWN})
+    move = Move.objects.get(attempt=attempt)
+    detail = {"cause": Move.Cause.CONSOLIDATION.value, "plan": str(move.consolidation_id)}
+    move.delete()
+    job = attempt.job
+    record_audit(SYSTEM, "job.stay", object_kind="job", object_id=str(job.id), tenant_id=job.tenant_id, detail=detail)
 
 
 def consolidate_jobs(snapshot: Snapshot, cycle: Cycle, waits: Sequence[Wait]) -> tuple[Wait, ...]:

@@ -28,7 +28,7 @@ from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.operations import figures, transitions
 from federation.operations.consolidation import consolidate_jobs, end_plans
 from federation.operations.data_waits import end_waits, without_promised
-from federation.operations.kept_room import keep_room
+from federation.operations.kept_room import keep_room, kept_while_waiting
 from federation.operations.lowered_limits import take_back_surplus
 from federation.operations.preemption import end_claims, preempt
 from federation.operations.reservations import release_no_shows
@@ -59,6 +59,7 @@ from placement.ranking.pulls import pull_text
 from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Placement, PodSetPlacement
 from placement.values.model import LEVELS, JobRequest, PodSetRequest, Snapshot, Topology
+from placement.values.reason_codes import ReasonCode
 from quotas.operations import HoldRequest
 
 APPLY_BATCH = 500
@@ -110,8 +111,11 @@ def _run(snapshot: Snapshot, in_use: InUse) -> Round:
     for start in range(0, len(placements), APPLY_BATCH):
         placed += _apply(placements[start : start + APPLY_BATCH], lookup)
     if in_use.kept_room or decisions.kept:
-        keep_room(decisions.kept)
-    explain(consolidate_jobs(snapshot, final, preempt(snapshot, final, decisions.waits)))
+        applied = {one.job_id for one in placements}
+        promised = [one for one in decisions.placements if one.job_id not in applied]
+        keep_room((*decisions.kept, *kept_while_waiting(promised, snapshot)))
+    waits = [wait for wait in decisions.waits if wait.code != ReasonCode.WAITING_FOR_DATA]
+    explain(consolidate_jobs(snapshot, final, preempt(snapshot, final, waits)))
     return Round(len(snapshot.queue), placed, len(decisions.waits))
 
 

@@ -20,7 +20,7 @@ from clusters.operations.staging import keep_plans
 from federation.engine.lifecycle import JobState
 from federation.engine.staging import Outcome, Standing, wait_ends
 from federation.locks import QueuedJob, lock_data_waits, lock_queued_jobs, read_reservations
-from federation.models import DataWait, Job, JobEvent, StageIn
+from federation.models import DataWait, Job, JobEvent, KeptRoom, StageIn
 from federation.models.staging import MOST_AWAITED
 from federation.operations.waiting_reasons import tell_refused
 from federation.queries.prepulls import ANSWERING
@@ -158,6 +158,7 @@ def end_waits() -> int:
         waits = lock_data_waits()
         rows = stage_ins_by_plan({plan for wait in waits for plan in wait.plans})
         now, ended, recalled = database_now(), 0, recalled_waits()
+        kept = dict(KeptRoom.objects.filter(ended_at=None).values_list("job_id", "until_at"))
         for wait in waits:
             if outcome := _outcome(wait, rows, now):
                 _end(wait, outcome)
@@ -166,7 +167,7 @@ def end_waits() -> int:
                 _end(wait, "late", RECALLED)
                 ended += 1
             else:
-                _tell_progress(wait, rows)
+                _tell_progress(wait, rows, kept.get(wait.job_id))
         if ended:
             announce("cycle")
     return ended
@@ -203,8 +204,10 @@ def _end(wait: DataWait, outcome: str, message: str = "") -> None:
         JobEvent.objects.create(job_id=wait.job_id, kind="data_wait_ended", message=message)
 
 
-def _tell_progress(wait: DataWait, rows: Mapping[UUID, StageIn]) -> None:
+def _tell_progress(wait: DataWait, rows: Mapping[UUID, StageIn], kept_until: datetime | None) -> None:
     told = "; ".join(progress_text(rows.get(plan)) for plan in wait.plans)
+    if kept_until is not None:
+        told = f"{told}. The nodes that were kept for it remain kept until {kept_until:%d %b %H:%M} UTC at most"
     message = f"{told[0].upper()}{told[1:]}."
     jobs = Job.objects.filter(id=wait.job_id, state=JobState.QUEUED, reason_code=ReasonCode.WAITING_FOR_DATA)
     jobs.exclude(reason_message=message).update(reason_message=message, reason_at=Now())

@@ -32,6 +32,7 @@ from federation.queries.claimed_attempts import ClaimedAttempt, claimed_attempts
 from federation.queries.due_clusters import DueCluster, due_clusters, is_being_visited
 from federation.queries.secrets import with_opened_secrets
 from foundation.crash import crash_point
+from foundation.outbox import announce
 from foundation.pipelines import one_round_trip
 from foundation.threads import put_session_aside
 from foundation.transactions import retried
@@ -40,9 +41,22 @@ from placement.values.reason_codes import ReasonCode
 
 from . import figures, transitions
 from .consequences import Ending
+from .consolidation import withdraw_move
 from .endings import REFUSED, end_attempts
 from .observation import Observations, record_observations
-from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
+from .outcomes import (
+    Created,
+    Doomed,
+    Failed,
+    Ordered,
+    Ordering,
+    Outcome,
+    Released,
+    Stopped,
+    Stopping,
+    Underway,
+    Withdrawn,
+)
 from .rests import begin_rest, end_rest
 from .rounds import Brought, Rounds
 from .visits import Visit, given_up
@@ -221,8 +235,9 @@ def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:
     It locks the jobs of attempts that end first, then all attempts of the claim, in the common lock order.
     """
     endings = _endings(claim, outcomes)
-    if endings:
-        lock_jobs_of([ending.attempt_id for ending in endings])
+    underway = [outcome for outcome in outcomes if isinstance(outcome, Underway)]
+    if endings or underway:
+        lock_jobs_of([*(one.attempt_id for one in endings), *(one.attempt_id for one in underway)])
     with one_round_trip():
         keep_attempts(claim.attempt_ids)
         created = {outcome.attempt_id: outcome.uids for outcome in outcomes if isinstance(outcome, Created)}
@@ -231,7 +246,8 @@ def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:
     _look_again(claim, [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Stopping)])
     _note_order(claim, outcomes)
     _withdraw(claim, [outcome for outcome in outcomes if isinstance(outcome, Withdrawn)])
-    _let_run(claim, [outcome for outcome in outcomes if isinstance(outcome, Underway)])
+    _decide_deletion(claim, [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Doomed)])
+    _let_run(claim, underway)
     end_attempts(endings)
     _postpone(claim, [outcome for outcome in outcomes if isinstance(outcome, Failed)])
 
@@ -308,12 +324,22 @@ def _withdraw(claim: Claim, withdrawn: Sequence[Withdrawn]) -> None:
             transitions.ask_to_stop([outcome.attempt_id], outcome.stop_reason, outcome.message)
 
 
+def _decide_deletion(claim: Claim, attempt_ids: Sequence[UUID]) -> None:
+    """Commits the gateway to delete them, before a deletion can be under way; the next visit begins it."""
+    if attempt_ids:
+        ours = Attempt.objects.filter(id__any_of=attempt_ids, claim_token=claim.token)
+        ours.update(deletion_at=Now(), next_action_at=Now(), claim_expires_at=None)
+        announce("dispatch")
+
+
 def _let_run(claim: Claim, underway: Sequence[Underway]) -> None:
     """Revokes their recall; a cancellation that was requested meanwhile remains."""
     for outcome in underway:
-        Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_reason=outcome.stop_reason).update(
-            stop_requested_at=None, stop_reason="", stop_message="", next_action_at=None, claim_expires_at=None
-        )
+        if outcome.stop_reason == ReasonCode.MIGRATED:
+            withdraw_move(claim, outcome.attempt_id)
+            continue
+        ours = Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_reason=outcome.stop_reason)
+        ours.update(stop_requested_at=None, stop_reason="", stop_message="", next_action_at=None, claim_expires_at=None)
 
 
 def _endings(claim: Claim, outcomes: Sequence[Outcome]) -> list[Ending]:

@@ -1,6 +1,7 @@
 """Records the room that a cycle keeps for jobs, from cycle to cycle, and charges what is idle there to the jobs' tenants."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
@@ -10,10 +11,14 @@ from federation.locks import rewrite_kept_room
 from federation.models import Job, JobEvent, KeptRoom
 from foundation.rows import insert_rows
 from placement.values import decisions as values
+from placement.values.decisions import Placement
+from placement.values.model import Snapshot
 from quotas.operations import Idle
 
 SLIP = timedelta(minutes=1)
 """An expected start is written again if it moved by this much."""
+LATE = {False: "did not become free in time", True: "its data was not there in time"}
+"""By whether the job waits for data."""
 END = """
 UPDATE federation_keptroom AS kept
    SET ended_at = greatest(now(), kept.since_at),
@@ -22,7 +27,7 @@ UPDATE federation_keptroom AS kept
                       WHEN kept.until_at <= now() THEN 'given_up' ELSE 'released' END
   FROM federation_job AS job
  WHERE kept.ended_at IS NULL AND job.id = kept.job_id AND kept.id <> ALL(%s)
-RETURNING job.id, kept.outcome, kept.since_at, kept.until_at, kept.again_at
+RETURNING job.id, kept.outcome, kept.since_at, kept.until_at, kept.again_at, job.reason_code = 'waiting_for_data'
 """
 
 
@@ -54,6 +59,22 @@ def keep_room(kept: Sequence[values.KeptRoom]) -> None:
         quotas.operations.keep_idle(idle)
 
 
+def kept_while_waiting(promised: Iterable[Placement], snapshot: Snapshot) -> list[values.KeptRoom]:
+    """The room of jobs that got no attempt at their place, because they wait for data there: what was kept for them before
+    remains, in its time, as the nodes of that place. Later cycles keep it in their turn (`placement.cycle`).
+    """
+    earlier = {one.job_id: one for one in snapshot.kept if not one.is_given_up(snapshot.now)}
+    return [
+        replace(
+            earlier[placed.job_id],
+            cluster_id=placed.cluster_id,
+            nodes=tuple(sorted({node for pods in placed.pod_sets for node in pods.nodes})),
+        )
+        for placed in promised
+        if placed.job_id in earlier
+    ]
+
+
 def _begin(one: values.KeptRoom) -> KeptRoom:
     assert one.until is not None
     assert one.again is not None
@@ -77,10 +98,10 @@ def _end_others(stays: Sequence[object]) -> None:
             JobEvent(
                 job_id=job_id,
                 kind="kept_room_given_up",
-                message=f"Nodes were kept for it from {since:%d %b %H:%M} UTC until {until:%d %b %H:%M} UTC and did not become "
-                f"free in time. They are open to others, and may be kept for it again from {again:%d %b %H:%M} UTC on.",
+                message=f"Nodes were kept for it from {since:%d %b %H:%M} UTC until {until:%d %b %H:%M} UTC and "
+                f"{LATE[of_data]}. They are open to others, and may be kept for it again from {again:%d %b %H:%M} UTC on.",
             )
-            for job_id, outcome, since, until, again in ended
+            for job_id, outcome, since, until, again, of_data in ended
             if outcome == "given_up"
         ]
     )

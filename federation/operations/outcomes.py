@@ -70,8 +70,15 @@ class Withdrawn:
 
 
 @dataclass(frozen=True, slots=True)
+class Doomed:
+    """Its objects are there, and its deletion has to be decided before it begins."""
+
+    attempt_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class Underway:
-    """It was recalled because it did not seem to start, but these pods show that it has started."""
+    """It need not stop, and these pods run: it was recalled because it did not seem to start, or the plan of its move has ended."""
 
     attempt_id: UUID
     stop_reason: str
@@ -90,4 +97,4 @@ class Failed:
     ended: Sequence[JobSeen] = ()
 
 
-Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Withdrawn | Underway | Failed
+Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Withdrawn | Doomed | Underway | Failed

@@ -85,6 +85,10 @@ class ClaimedAttempt:
     """Its token for reports, likewise; empty if it may not report."""
     has_closed_secret: bool = False
     """Whether one of them cannot be opened with the gateway's keys."""
+    plan: str = ""
+    """If it moves so that a larger job fits, and its deletion is not decided: whether the plan is `open`, or is `over` and its run
+    can go on.
+    """
 
     @property
     def must_stop(self) -> bool:
@@ -215,7 +219,11 @@ SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spe
          WHERE earlier.job_id = attempt.job_id AND earlier.number < attempt.number
            AND (checkpoint.flavors = '[]' OR checkpoint.flavors @> to_jsonb(attempt.flavor))
          ORDER BY earlier.number DESC, checkpoint.sequence DESC LIMIT 1),
-       {MAY_BE_BOUNDED}
+       {MAY_BE_BOUNDED},
+       CASE WHEN attempt.stop_reason = 'migrated' AND attempt.deletion_at IS NULL THEN (
+         SELECT CASE WHEN plan.ended_at IS NOT NULL AND job.suspend_requested_at IS NULL THEN 'over' ELSE 'open' END
+           FROM federation_move AS move JOIN federation_consolidation AS plan ON plan.id = move.consolidation_id
+          WHERE move.attempt_id = attempt.id) END
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
   JOIN federation_job AS job ON job.id = attempt.job_id
@@ -260,6 +268,7 @@ class _AttemptRow(NamedTuple):
     earlier_runs: int
     checkpoint: str | None
     may_be_bounded: bool
+    plan: str | None
 
 
 class _ObjectRow(NamedTuple):
@@ -354,6 +363,7 @@ def _claimed(
         is_released=row.is_released,
         creates_fail=row.creates_fail,
         lacks_services=row.lacks_services,
+        plan=row.plan or "",
     )
 
 

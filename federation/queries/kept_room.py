@@ -22,6 +22,11 @@ SELECT job_id, cluster_id, nodes::text, since_at, until_at, again_at FROM federa
    AND NOT EXISTS (SELECT FROM federation_keptroom AS later WHERE later.job_id = given.job_id AND later.ended_at IS NULL)
  ORDER BY 4, 1
 """
+AWAITING = """
+SELECT wait.job_id, wait.cluster_id FROM federation_datawait AS wait
+  JOIN federation_keptroom AS kept ON kept.job_id = wait.job_id AND kept.ended_at IS NULL
+ WHERE wait.ended_at IS NULL
+"""
 MILLI = 1000
 HOUR = 3600
 
@@ -34,6 +39,13 @@ def load_kept(now: datetime) -> tuple[values.KeptRoom, ...]:
             values.KeptRoom(job_id, cluster_id, tuple(json.loads(nodes)), since, until, again)
             for job_id, cluster_id, nodes, since, until, again in cursor.fetchall()
         )
+
+
+def jobs_that_await_data() -> dict[UUID, UUID]:
+    """The jobs that wait for data while room is kept for them, with the clusters of their waits. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(AWAITING)
+        return dict(cursor.fetchall())
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ MOST_TENANTS_COUNTED = 200_000
 COUNTED_FOR_SECONDS = 1.0
 """How long a process caches the number of a tenant's waiting jobs: jobs that arrive meanwhile may exceed the bound."""
 RETRY_SECONDS = 30
+NO_WAITS: Mapping[UUID, UUID] = {}
 
 
 class _Waiting(NamedTuple):
@@ -57,14 +58,19 @@ class _Waiting(NamedTuple):
     was_tried: bool
 
 
-def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
-    """At most `depth` waiting jobs, in order, without those whose retry starts later. Each process parses a job's request
-    once.
+def load_queue(now: datetime, depth: int, awaiting: Mapping[UUID, UUID] = NO_WAITS) -> tuple[JobRequest, ...]:
+    """At most `depth` waiting jobs, in order, without those whose retry starts later; but with the jobs that are `awaiting` data on
+    a cluster. Each process parses a job's request once.
     """
-    waiting = _first(now, depth)
+    waiting, of_data = _first(now, depth), _awaiting(now, awaiting)
+    waiting += of_data
     tried = [job.id for job in waiting if job.was_tried]
     refusals, avoided = (_refusals(now, tried), avoided_nodes(now, tried)) if tried else ({}, {})
     requests = [request for request in _requests(waiting) if request is not None]
+    if of_data:
+        clusters = {job.id: awaiting[job.id] for job in of_data}
+        requests = [replace(one, awaits_on=clusters[one.id]) if one.id in clusters else one for one in requests]
+        requests.sort(key=lambda one: (-one.priority, one.id))
     queue = with_data(
         [_kept_from(request, refusals.get(request.id, ()), avoided.get(request.id, ())) for request in requests]
     )
@@ -164,6 +170,10 @@ SELECT head.id, head.digest, head.was_tried FROM unnest(%s::uuid[], %s::text[], 
                  ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
  ORDER BY head.priority DESC, head.id
 """
+AWAITING = f"""
+SELECT job.id, hash_record_extended(ROW({_READ}), 0), job.attempts_made > 0 FROM {_JOBS}
+ WHERE job.id = ANY(%s) AND job.state = 'queued' AND job.retry_at > %s
+"""
 REQUESTS = f"SELECT job.id, {_READ}::text FROM {_JOBS} WHERE job.id = ANY(%s)"
 
 
@@ -194,6 +204,15 @@ def _first(now: datetime, depth: int) -> list[_Waiting]:
                 cursor.execute(HEADS, [*columns, now])
             rows = cursor.fetchall()
     return [_Waiting(*row) for row in rows]
+
+
+def _awaiting(now: datetime, awaiting: Mapping[UUID, UUID]) -> list[_Waiting]:
+    """Those of these jobs that are queued, and not yet among the waiting jobs. No query without any."""
+    if not awaiting:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(AWAITING, [list(awaiting), now])
+        return [_Waiting(*row) for row in cursor.fetchall()]
 
 
 @cached_all("id", most=MOST_REQUESTS_KEPT)

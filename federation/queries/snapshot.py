@@ -29,7 +29,7 @@ from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.consolidation import with_consolidation
 from federation.queries.images import known_images, pull_seconds
 from federation.queries.in_use import ALL, InUse
-from federation.queries.kept_room import load_kept
+from federation.queries.kept_room import jobs_that_await_data, load_kept
 from federation.queries.offered import cluster_of, foreign_use, node_of, offered
 from federation.queries.policies import load_policies
 from federation.queries.preemption import with_preemption
@@ -69,7 +69,7 @@ def load_snapshot(now: datetime, depth: int, features: InUse | None = None) -> S
     if all jobs are of one. Without it, everything.
     """
     in_use = features or ALL
-    queue = load_queue(now, depth)
+    queue = load_queue(now, depth, jobs_that_await_data() if in_use.kept_room and in_use.data_waits else {})
     if not queue:
         return Snapshot(now, (), ())
     snapshot = Snapshot(

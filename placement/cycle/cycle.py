@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
+from uuid import UUID
 
 from placement.fleet.amounts import amounts_of
 from placement.fleet.budgets import BudgetBook
@@ -24,12 +25,14 @@ from placement.ranking.runtimes import runtime_of
 from placement.values.advance import AdvanceReservation
 from placement.values.decisions import Decisions, KeptRoom, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, LimitState, Release, Snapshot
+from placement.values.reason_codes import ReasonCode
 from quotas.engine.borrowing import obstacle
 from quotas.engine.origin import Lenders, Origin, origins
 
 from .fair_share import Turns
 from .garbage import collector_paused
 from .holdings import Holdings
+from .kept_room import Keeping
 from .scopes import Choice, Scope, Scopes
 from .share_reasons import ShareReasons
 from .timeline import STEP, Candidate, Seeker, Timeline, release_of, start_text
@@ -134,6 +137,8 @@ class Cycle:
         """
         # 4. What may the job use?
         self._holdings.reached(job)
+        if job.awaits_on is not None:
+            return self._await_data(job, job.awaits_on)
         job, visible = self._visibility.of(job)
         # 5. What is known of jobs like it?
         scope = visible.scope(job)
@@ -238,17 +243,35 @@ class Cycle:
             return Wait(job.id, code, f"{message}; {self._holdings.rest_text(rest)}", per_cluster)
         seeker, state = self.seeker(job), self._visibility.strictest.state
         seeker.ranked = [number for number in seeker.ranked if self._lets_start(job, seeker, number)]
-        kept = self._holdings.find(seeker, state, self._releases(self._snapshot))
+        kept = self._kept_by(job, seeker)
         if kept is None:
             return None
-        for pool, nodes in kept.nodes:
-            self._visibility.hide(pool, nodes, None if kept.start is None else kept.start.at)
-        self._holdings.keep(job, kept)
         told = f"nodes that become free on {self._fleet.clusters[kept.cluster].name} are kept for it"
         told += self._holdings.kept_text(job, state)
         if kept.start is not None:
             told = f"{told}; {start_text(kept.start, self._snapshot.now)}"
         return Wait(job.id, code, f"{message}; {told}", per_cluster, kept.start)
+
+    def _kept_by(self, job: JobRequest, seeker: Seeker) -> Keeping | None:
+        """What is kept for the job from now on, at the places of the seeker; None if nothing is."""
+        kept = self._holdings.find(seeker, self._visibility.strictest.state, self._releases(self._snapshot))
+        if kept is not None:
+            for pool, nodes in kept.nodes:
+                self._visibility.hide(pool, nodes, None if kept.start is None else kept.start.at)
+            self._holdings.keep(job, kept)
+        return kept
+
+    def _await_data(self, job: JobRequest, cluster_id: UUID) -> Wait:
+        """Keeps for a job that waits for data what was kept for it before, where its data is being copied. Its quota is held
+        already. It begins to keep nothing.
+        """
+        wait = Wait(job.id, ReasonCode.WAITING_FOR_DATA, "it waits for data")
+        if self._holdings.had(job) and not self._visibility.holds_claim(job) and self._holdings.may_keep(job):
+            seeker = self.seeker(job)
+            numbers = {number for number, one in enumerate(self._fleet.clusters) if one.id == cluster_id}
+            seeker.ranked = [one for one in seeker.ranked if seeker.cluster_of[one] in numbers]
+            self._kept_by(job, seeker)
+        return wait
 
     def _lets_start(self, job: JobRequest, seeker: Seeker, candidate: int) -> bool:
         """Whether quota and budgets would let the job start there now."""

@@ -11,11 +11,11 @@ from datetime import timedelta
 from functools import cached_property
 from uuid import UUID
 
-from placement.fleet.amounts import milli_gpu_per_unit
+from placement.fleet.amounts import amounts_of, milli_gpu_per_unit
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.pools import CPU, UNITS
 from placement.values.decisions import KeptRoom
-from placement.values.model import JobRequest, Release, Snapshot
+from placement.values.model import FleetFlavor, JobRequest, Release, Snapshot
 from quotas.engine.amounts import format_amount
 
 from .kept_room import MOST_AT_ONCE, Keeping, keep_room
@@ -100,7 +100,7 @@ class Holdings:
         self._tenants[job.tenant_path] += 1
 
     def room(self, job: JobRequest, state: FleetState) -> KeptRoom:
-        """What is kept for the job, with what is free of it in this state."""
+        """What is kept for the job, with what is free of it in this state; of a job that waits for data, beyond what it holds."""
         kept, now, seconds = self.kept[job.id], self._snapshot.now, self._snapshot.keep_seconds
         cluster = state.fleet.clusters[kept.cluster]
         names = {state.fleet.pools[pool].node_names[node] for pool, nodes in kept.nodes for node in nodes}
@@ -113,7 +113,11 @@ class Holdings:
             until = None if longest is None else (now if kept.start is None else kept.start.at) + longest
             again = None if until is None or longest is None else until + longest
         nodes = tuple(sorted(names))
-        return KeptRoom(job.id, cluster.id, nodes, since, until, again, kept.start, _idle(kept, state))
+        idle = _idle(kept, state)
+        if job.awaits_on is not None:
+            held = amounts_of(job, _flavors(job, kept, state))
+            idle = {name: rest for name, amount in idle.items() if (rest := amount - held.get(name, 0)) > 0}
+        return KeptRoom(job.id, cluster.id, nodes, since, until, again, kept.start, idle)
 
     def rooms(self, state: FleetState) -> tuple[KeptRoom, ...]:
         """Everything that is kept."""
@@ -150,6 +154,12 @@ def _only(state: FleetState, cluster: int, names: set[str]) -> FleetState:
         if others:
             copied.close(number, others)
     return copied
+
+
+def _flavors(job: JobRequest, kept: Keeping, state: FleetState) -> dict[str, FleetFlavor]:
+    """The flavors of the kept nodes, by pod set."""
+    pools = (state.fleet.pools[number] for number, _ in kept.nodes)
+    return {pods.name: pool.flavor for pods, pool in zip(job.pod_sets, pools, strict=True)}
 
 
 def _idle(kept: Keeping, state: FleetState) -> dict[str, int]:

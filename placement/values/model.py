@@ -177,6 +177,8 @@ class JobRequest:
     """Whose estimate it is (`kept_estimates.stater`)."""
     user: UUID | None = None
     """Whose job it is. Without, no limit on users applies."""
+    awaits_on: UUID | None = None
+    """The cluster on which it waits for data and holds its quota; it is not placed, and keeps the room that was kept for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,3 +224,59 @@ def test_an_older_gang_behind_younger_jobs_of_its_own_share_keeps_room():
     decisions = decide(replace(snapshot(fleet(8, 7), [*younger, older]), fair_share=FairShare(), keep_seconds=3600))
     assert [one.job_id for one in decisions.kept] == [older.id]
     assert len(decisions.placements) == 3
+
+
+def awaiting(one, on=1):
+    return replace(one, awaits_on=UUID(int=on))
+
+
+def test_a_job_that_waits_for_data_keeps_what_it_had_on_the_cluster_of_its_wait_and_is_not_placed():
+    large, small = awaiting(gang()), job(pods(1, 1), shape="small")
+    kept = kept_of(large, "n0", "n1", since=NOW - HOUR / 2)
+    whole = replace(snapshot(fleet(8, 8), [large, small]), kept=(kept,), keep_seconds=3600)
+    decisions = decide(whole)
+    assert decisions.placements == ()
+    assert [(wait.job_id, wait.code) for wait in decisions.waits] == [
+        (large.id, "waiting_for_data"),
+        (small.id, "reserved_for_gang"),
+    ]
+    [room] = decisions.kept
+    assert (room.nodes, room.since, room.until, room.again) == (kept.nodes, kept.since, kept.until, kept.again)
+    assert room.idle == {}, "its hold counts already"
+    # a node more than it holds is idle beside the hold
+    [room] = decide(replace(whole, queue=(replace(large, pod_sets=(pods(2, 5),)), small))).kept
+    assert room.idle == {"gpu": 6000}
+
+
+def test_a_job_that_waits_for_data_begins_to_keep_nothing():
+    large, small = awaiting(gang()), job(pods(1, 1), shape="small")
+    decisions = decide(replace(snapshot(fleet(8, 8), [large, small]), keep_seconds=3600))
+    assert decisions.kept == ()
+    assert [one.job_id for one in decisions.placements] == [small.id]
+
+
+def test_a_job_that_waits_for_data_keeps_its_room_no_longer_than_others_and_only_where_it_waits():
+    large, small = awaiting(gang()), job(pods(1, 1), shape="small")
+    over = kept_of(large, "n0", "n1", since=NOW - HOUR)
+    decisions = decide(replace(snapshot(fleet(8, 8), [large, small]), kept=(over,), keep_seconds=3600))
+    assert decisions.kept == ()
+    assert [one.job_id for one in decisions.placements] == [small.id]
+    elsewhere = awaiting(large, on=2)
+    kept = kept_of(large, "n0", "n1")
+    both = [*fleet(8, 8), uniform(2, 2, free=8)]
+    [room] = decide(replace(snapshot(both, [elsewhere]), kept=(kept,), keep_seconds=3600)).kept
+    assert (room.cluster_id, len(room.nodes)) == (UUID(int=2), 2)
+
+
+def test_a_job_before_it_takes_the_nodes_of_one_that_waits_for_data():
+    first, large = job(pods(1, 8), shape="first", priority=9), awaiting(gang())
+    whole = replace(snapshot(fleet(8, 8), [first, large]), kept=(kept_of(large, "n0", "n1"),), keep_seconds=3600)
+    assert [one.job_id for one in decide(whole).placements] == [first.id]
+
+
+def test_a_job_that_waits_for_data_counts_among_the_four_and_for_its_tenant():
+    waits = awaiting(gang("a", 1, shape="a1"))
+    others = [gang("a", 2, shape="a2"), *(gang(f"t{number}", 1) for number in range(4))]
+    whole = replace(snapshot(fleet(*[7] * 12), [waits, *others]), kept=(kept_of(waits, "n3"),), keep_seconds=3600)
+    tenants = {one.id: one.tenant_path for one in (waits, *others)}
+    assert sorted(tenants[one] for one in holders(whole)) == ["a", "t0", "t1", "t2"]
