@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from uuid import UUID
 
-from .models import Cluster, MaintenanceWindow, StagingPlan, Storage, TenantSecret
+from .models import Cluster, MaintenanceWindow, Network, StagingPlan, Storage, TenantSecret
 
 
 def lock_cluster(cluster_id: UUID) -> Cluster | None:
@@ -20,6 +20,12 @@ def lock_storage(cluster_id: UUID, storage_id: UUID) -> Storage | None:
     """The storage's row, with its cluster and tenant, locked against other writers; None if there is none."""
     rows = Storage.objects.filter(cluster_id=cluster_id, id=storage_id).select_related("cluster", "tenant")
     return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_network(cluster_id: UUID, network_id: UUID) -> Network | None:
+    """The network's row, with its cluster and tenant, locked against other writers; None if there is none."""
+    rows = Network.objects.filter(cluster_id=cluster_id, id=network_id).select_related("cluster", "tenant")
+    return rows.select_for_update(no_key=True, of=("self",)).first()
 
 
 def lock_storages(storage_ids: Collection[UUID]) -> list[Storage]:

@@ -3,11 +3,12 @@
 from django.urls import URLPattern, URLResolver, path
 
 from .api import datasets as datasets_api
+from .api import networks as networks_api
 from .api import secrets as secrets_api
 from .api import storages as storages_api
 from .api import views
 from .api import windows as windows_api
-from .web import datasets, pages, register, secrets, storages, windows
+from .web import datasets, networks, pages, register, secrets, storages, windows
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters", views.ClustersView.as_view(), name="api-clusters"),
@@ -29,6 +30,10 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path(
         "clusters/<uuid:cluster_id>/storages/<uuid:storage_id>", storages_api.StorageView.as_view(), name="api-storage"
     ),
+    path("clusters/<uuid:cluster_id>/networks", networks_api.NetworksView.as_view(), name="api-networks"),
+    path(
+        "clusters/<uuid:cluster_id>/networks/<uuid:network_id>", networks_api.NetworkView.as_view(), name="api-network"
+    ),
     path("clusters/<uuid:cluster_id>/windows", windows_api.WindowsView.as_view(), name="api-windows"),
     path("clusters/<uuid:cluster_id>/windows/<uuid:window_id>", windows_api.WindowView.as_view(), name="api-window"),
     path(
@@ -48,6 +53,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/", pages.cluster, name="cluster"),
     path("clusters/<uuid:cluster_id>/storages/", storages.declare, name="storage-declare"),
     path("clusters/<uuid:cluster_id>/storages/<uuid:storage_id>/remove/", storages.remove, name="storage-remove"),
+    path("clusters/<uuid:cluster_id>/networks/", networks.declare, name="network-declare"),
+    path("clusters/<uuid:cluster_id>/networks/<uuid:network_id>/remove/", networks.remove, name="network-remove"),
     path("clusters/<uuid:cluster_id>/windows/", windows.plan, name="window-plan"),
     path("clusters/<uuid:cluster_id>/windows/<uuid:window_id>/cancel/", windows.cancel, name="window-cancel"),
     path("clusters/<uuid:cluster_id>/avoided/<uuid:avoided_id>/clear/", pages.clear, name="avoided-node-clear"),

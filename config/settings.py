@@ -254,6 +254,7 @@ SPECTACULAR_SETTINGS = {
         "Role": "tenancy.api.shapes.ROLES",
         "Scope": "tenancy.api.shapes.SCOPES",
         "StorageKind": "clusters.api.storages.KINDS",
+        "NetworkKind": "clusters.api.networks.KINDS",
         "SecretKind": "clusters.api.secrets.KINDS",
         "StorageMode": "clusters.api.storages.MODES",
         "TopologyMode": "federation.api.shapes.MODES",

@@ -16,5 +16,6 @@ from .history import NodeSpan as NodeSpan
 from .images import ClusterImage as ClusterImage
 from .images import PullTimes as PullTimes
 from .maintenance import MaintenanceWindow as MaintenanceWindow
+from .networks import Network as Network
 from .staging import DatasetReplica as DatasetReplica
 from .staging import StagingPlan as StagingPlan

@@ -14,7 +14,7 @@ from clusters.drivers.resolve import unsealed_credential
 from clusters.engine.connection import Connection, ConnectionFields, Secret, read_authorities, read_secret
 from clusters.engine.egress import read_server
 from clusters.locks import lock_cluster, lock_cluster_for_removal
-from clusters.models import Cluster, ClusterCredential, Flavor, Node, Storage
+from clusters.models import Cluster, ClusterCredential, Flavor, Network, Node, Storage
 from clusters.queries.connections import driver_of
 from clusters.queries.visible import cluster_by_id, require_at_owner
 from foundation.outbox import announce
@@ -185,7 +185,7 @@ def _wish(actor: Actor, cluster_id: UUID, wish: str, action: str) -> Cluster:
 
 
 def remove_cluster(actor: Actor, cluster_id: UUID) -> None:
-    """Removes the cluster: its credential, nodes, flavors and storages are deleted; its row remains for the history of past work.
+    """Removes the cluster: its credential, nodes, flavors, storages and networks are deleted; its row remains for the history of past work.
 
     Raises Conflict `cluster_in_use` while live work on it still needs it (the rooms above report this with a trigger on
     `removed_at`).
@@ -207,6 +207,7 @@ def remove_cluster(actor: Actor, cluster_id: UUID) -> None:
         Node.objects.filter(cluster_id=cluster_id).delete()
         Flavor.objects.filter(cluster_id=cluster_id).delete()
         Storage.objects.filter(cluster_id=cluster_id).delete()
+        Network.objects.filter(cluster_id=cluster_id).delete()
         record_audit(
             actor,
             "cluster.remove",

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 
-from clusters.models import Cluster
+from clusters.models import Cluster, Network
 from clusters.operations import (
     Changes,
     clear_avoided_node,
@@ -20,6 +20,7 @@ from clusters.operations import (
     update_cluster,
 )
 from clusters.operations.probing import ProbeRefused
+from clusters.queries.networks import visible_networks
 from clusters.queries.pages import ClusterView, Fleet, cluster_view, fleet_view
 from clusters.queries.storages import StorageLine, storage_lines
 from clusters.queries.visible import cluster_by_id
@@ -46,9 +47,10 @@ class FleetPage:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The forms on the page of a cluster: of a storage, of its credential, of a maintenance window."""
+    """The forms on the page of a cluster: of a storage, of a network, of its credential, of a maintenance window."""
 
     storage: Form = field(default_factory=Form)
+    network: Form = field(default_factory=Form)
     credential: Form = field(default_factory=Form)
     plan: Form = field(default_factory=Form)
 
@@ -63,6 +65,9 @@ class ClusterPage:
     storages: tuple[StorageLine, ...]
     form: Form
     """The storage that the viewer declares."""
+    networks: tuple[Network, ...]
+    network: Form
+    """The network that the viewer declares."""
     credential: Form
     """The credential that the viewer replaces; it never shows what was typed."""
     windows: tuple[WindowLine, ...]
@@ -79,7 +84,7 @@ def fleet(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @page(takes=("cursor",))
 def cluster(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
-    """One cluster with its flavors, nodes, maintenance, storages and events."""
+    """One cluster with its flavors, nodes, maintenance, storages, networks and events."""
     return show_cluster(request, actor, cluster_id)
 
 
@@ -99,6 +104,8 @@ def show_cluster(
         storages=storage_lines(actor, cluster_id),
         windows=window_lines(cluster_id),
         form=forms.storage,
+        networks=tuple(visible_networks(actor, cluster_id).order_by("name")),
+        network=forms.network,
         credential=forms.credential,
         plan=forms.plan,
     )

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
@@ -13,11 +14,13 @@ from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 
 from clusters.engine.connection import ConnectionFields
+from clusters.engine.networks import attachment_of
 from clusters.engine.resources import HUGE_PAGES_MIB
 from clusters.operations import examine, register_cluster
 from clusters.operations.registration import Wanted
+from clusters.queries.networks import visible_networks
 from foundation.pages import Form, show, typed
-from foundation.problems import FieldError, Invalid, Problem
+from foundation.problems import FieldError, Invalid, NotFound, Problem
 from tenancy.engine.roles import Permission
 from tenancy.models import NAME_PATTERN
 from tenancy.queries import Actor, visible_tenants
@@ -30,6 +33,7 @@ CONTROLS = (
 )  # fmt: skip
 USUAL_RESOURCES = tuple(HUGE_PAGES_MIB)
 """Those in the file."""
+NO_NETWORKS = '{name: networks, expression: "[]"}'
 MANIFEST = Path(__file__).resolve().parent.parent / "access.yaml"
 MAX_WORD = 63
 MAX_LABELS = 64
@@ -63,12 +67,31 @@ def register(request: HttpRequest, actor: Actor) -> HttpResponse:
     return show(request, "clusters/register.html", RegisterPage(form, tuple(tenants[:500]), by), status=status)
 
 
-@page
-def access_manifest(_request: HttpRequest, _actor: Actor) -> HttpResponse:
-    """The account that the gateway needs on a cluster, with role and policies, for `kubectl apply`."""
+@page(takes=("cluster",))
+def access_manifest(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The account that the gateway needs on a cluster, with role and policies, for `kubectl apply`. For a registered cluster, the
+    policies allow the network attachments that are declared for it; NotFound if the actor may not see it.
+    """
     named = {"Content-Disposition": 'attachment; filename="cluster-access.yaml"'}
     text = MANIFEST.read_text(encoding="utf-8").replace(_cel_list(USUAL_RESOURCES), _cel_list(settings.RESOURCES))
+    if named_cluster := request.GET.get("cluster"):
+        text = text.replace(
+            NO_NETWORKS, f"{{name: networks, expression: {_quoted(_attachments(actor, named_cluster))}}}"
+        )
     return HttpResponse(text, content_type="application/yaml", headers=named)
+
+
+def _attachments(actor: Actor, cluster_id: str) -> list[str]:
+    try:
+        found = visible_networks(actor, UUID(cluster_id))
+    except ValueError:
+        raise NotFound from None
+    return [attachment_of(one.namespace, one.definition) for one in found]
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """The expression of such a list in a string of YAML."""
+    return f"'{_cel_list(sorted(set(names)))}'"
 
 
 def _cel_list(names: Sequence[str]) -> str:

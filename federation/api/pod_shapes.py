@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from clusters.engine.networks import MOST_NETWORKS
 from federation.engine.intake import pods, spec
 
 QUANTITY = "A Kubernetes quantity, such as 500m, 16 or 128Gi; a number may be given as one."
@@ -104,6 +105,12 @@ class PodSetShape(serializers.Serializer[Any]):
     )
     scratch = ScratchShape(required=False, allow_null=True)
     mounts = serializers.ListField(child=MountShape(), max_length=spec.MAX_MOUNTS, required=False)
+    networks = serializers.ListField(
+        child=serializers.CharField(max_length=63),
+        max_length=MOST_NETWORKS,
+        required=False,
+        help_text="Network attachments by name, in the order of the pods' interfaces. The job runs only on clusters that have them.",
+    )
     secrets = serializers.ListField(child=SecretUseShape(), max_length=spec.MAX_SECRETS, required=False)
     pull_secret = serializers.CharField(required=False, max_length=63, help_text="A secret of the kind `registry`.")
     resources = serializers.DictField(

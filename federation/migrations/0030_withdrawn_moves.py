@@ -1,4 +1,4 @@
-"""Moves for a larger job are withdrawn while their runs still go on."""
+"""Moves for a larger job are withdrawn while their runs still go on; objects keep the network attachments of their pods."""
 
 from django.db import migrations, models
 
@@ -20,4 +20,15 @@ class Migration(migrations.Migration):
             ),
         ),
         rules("federation/withdrawn_moves.sql"),
+        migrations.AddField(
+            model_name="remoteobject",
+            name="networks",
+            field=models.JSONField(
+                blank=True,
+                db_default=[],
+                default=list,
+                help_text="The network attachments of its pods (`engine.objects.networks`), likewise.",
+            ),
+        ),
+        rules("federation/networks.sql"),
     ]

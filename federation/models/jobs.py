@@ -257,6 +257,12 @@ class RemoteObject(models.Model):
         blank=True,
         help_text="The parts of volumes that its pods mount (`engine.objects.mounts`), as they were when it was placed.",
     )
+    networks = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="The network attachments of its pods (`engine.objects.networks`), likewise.",
+    )
     secrets = models.JSONField(
         default=dict,
         db_default={},

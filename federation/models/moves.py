@@ -14,7 +14,7 @@ MOST_CLUSTERS = 100
 class Move(models.Model):
     """A decision to stop a job's attempt so that the job continues on another cluster: a user's, or the gateway's own, which
     it makes only if staying costs more, or so that a strictly larger job fits. The latter may also lead to other nodes of the
-    same cluster (`../sql/moves.sql`). Append-only.
+    same cluster (`../sql/moves.sql`). It never changes; one of a plan is deleted if its run goes on (`../sql/withdrawn_moves.sql`).
     """
 
     class Cause(models.TextChoices):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -19,8 +19,6 @@ import billing.operations
 import clusters.queries
 import quotas.operations
 from billing.engine.budgets import BudgetRequest, Commitment
-from clusters.engine.secrets import Keyring
-from clusters.engine.storages import Shelves
 from federation.engine import names
 from federation.engine.objects.ranks import Stretch, stretches_of
 from federation.engine.objects.rendering import kept_levels
@@ -32,15 +30,14 @@ from federation.operations.kept_room import keep_room, kept_while_waiting
 from federation.operations.lowered_limits import take_back_surplus
 from federation.operations.preemption import end_claims, preempt
 from federation.operations.reservations import release_no_shows
+from federation.operations.supplies import Stock, Supplies
 from federation.operations.waiting_reasons import explain, tell_refused, tell_unaffordable
 from federation.queries.claimed_attempts import spec_hash_of
 from federation.queries.in_use import InUse, features_in_use
 from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.reservations import load_reservations
-from federation.queries.secrets import keyring_for, promised_report, promised_secrets
 from federation.queries.snapshot import load_snapshot
-from federation.queries.storages import promised_mounts, storages_of
 from federation.queries.windows import load_windows
 from foundation.clock import database_now
 from foundation.ids import new_id
@@ -217,18 +214,6 @@ class _Lookup:
         return self._domains[cluster_id].label(topology.level, next(iter(placed.nodes)))
 
 
-class _Stock(NamedTuple):
-    """The storages and secrets that jobs name, as they are when their placements are applied."""
-
-    shelves: Shelves
-    keyring: Keyring
-
-    @classmethod
-    def of(cls, requests: Sequence[JobRequest]) -> "_Stock":
-        """Those that the requests name. No query if they name none."""
-        return cls(storages_of(requests), keyring_for(requests))
-
-
 @retried
 def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
     """The number of placements that became attempts; each with its hold, its objects and a wake-up, or none of them."""
@@ -236,7 +221,7 @@ def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
         read_reservations()
         placements = lookup.still_lawful(placements)
         jobs = lock_queued_jobs([placement.job_id for placement in placements])
-        stock = _Stock.of([lookup.requests[p.job_id] for p in placements])
+        stock = Stock.of([lookup.requests[p.job_id] for p in placements])
         made = [_Draft(jobs[p.job_id], p, lookup, stock) for p in placements if p.job_id in jobs]
         made = [draft for draft in made if draft.has_all_it_names]
         takers = billing.operations.Takers([draft.budget_request for draft in made])
@@ -256,7 +241,7 @@ def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
 class _Draft:
     """A placement that is about to become an attempt."""
 
-    def __init__(self, job: QueuedJob, placement: Placement, lookup: _Lookup, stock: _Stock) -> None:
+    def __init__(self, job: QueuedJob, placement: Placement, lookup: _Lookup, stock: Stock) -> None:
         self.job = job
         self.placement = placement
         self.lookup = lookup
@@ -265,35 +250,19 @@ class _Draft:
         self._stock = stock
 
     @cached_property
-    def _supplies(self) -> list[tuple[list[dict[str, Any]] | None, dict[str, Any] | None]]:
-        """What the pods of each set mount, and their secrets, as they are now; None if its tenant may no longer."""
-        constraints = self.lookup.requests[self.job.id].constraints
-        if not constraints.storages and not constraints.secrets:
-            return [([], self._report()) for _ in self.placement.pod_sets]
-        job, here, stock = self.job, self.placement.cluster_id, self._stock
-        return [
-            (
-                promised_mounts(one, here, job.tenant_id, job.tenant_path, stock.shelves),
-                None
-                if (secrets := promised_secrets(one, job.tenant_path, stock.keyring)) is None
-                else secrets | self._report(),
-            )
-            for one in self._spec["pod_sets"]
-        ]
+    def _supplies(self) -> list[Supplies] | None:
+        """What the pods of each set get besides nodes, as it is now; None if its tenant may no longer have all of it."""
+        return self._stock.supplies(self.job, self._spec, self.placement.cluster_id)
 
     @cached_property
     def _spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = json.decode(self.job.spec)
         return spec
 
-    def _report(self) -> dict[str, Any]:
-        """The Secret that one pod set needs to report; nothing if the job does not report."""
-        return promised_report() if self._spec.get("reports") else {}
-
     @property
     def has_all_it_names(self) -> bool:
-        """Whether its storages and secrets still exist; some may have been removed while the engine decided."""
-        return all(mounts is not None and secrets is not None for mounts, secrets in self._supplies)
+        """Whether its storages, networks and secrets still exist; some may have been removed while the engine decided."""
+        return self._supplies is not None
 
     @property
     def hold_request(self) -> HoldRequest:
@@ -332,6 +301,7 @@ class _Draft:
         return [self._object(index, asked, self.placement.pod_sets[index]) for index, asked in enumerate(pod_sets)]
 
     def _object(self, position: int, asked: PodSetRequest, placed: PodSetPlacement) -> dict[str, object]:
+        assert self._supplies is not None
         flavor = self.lookup.flavors[self.placement.cluster_id, placed.flavor]
         hosts = flavor.slice_hosts if asked.gpu else 1
         asked_for = self.lookup.requests[self.job.id].topology
@@ -352,8 +322,7 @@ class _Draft:
             "domain_selectors": self.lookup.domain_selectors(self.placement.cluster_id, topology, placed),
             "topology_label": self.lookup.topology_label(self.placement.cluster_id, asked_for, placed),
             "stretches": self._stretches(asked, placed),
-            "mounts": self._supplies[position][0],
-            "secrets": self._supplies[position][1],
+            **self._supplies[position]._asdict(),
         }
 
     def event(self) -> dict[str, object]:

@@ -17,6 +17,7 @@ from federation.engine.intake.init_and_sidecars import with_secrets
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
 from federation.engine.objects.gpu_needs import ANY_NODE, NodeNeeds, enforced
+from federation.engine.objects.networks import lay_networks
 from federation.queries.claimed_bounds import MAY_BE_BOUNDED, Stay, bounds_of_stays
 from placement.values.advance import Bounds
 from placement.values.gpu_needs import GpuNeeds
@@ -47,6 +48,7 @@ class ClaimedObject:
     """Whether its devices are parts of an accelerator of several nodes, which its pods must keep to."""
     mounts: tuple[Mapping[str, Any], ...] = ()
     """What its pods mount, as promised when the attempt was placed (`engine.objects.mounts`)."""
+    networks: tuple[Mapping[str, Any], ...] = ()
     secrets: Mapping[str, Any] = field(default_factory=dict)
     """The Secrets of its pods, likewise (`engine.objects.job_secrets`)."""
     needs: NodeNeeds = ANY_NODE
@@ -86,9 +88,7 @@ class ClaimedAttempt:
     has_closed_secret: bool = False
     """Whether one of them cannot be opened with the gateway's keys."""
     plan: str = ""
-    """If it moves so that a larger job fits, and its deletion is not decided: whether the plan is `open`, or is `over` and its run
-    can go on.
-    """
+    """If it moves for a larger job, and its deletion is not decided: the plan is `open`, or `over`, so that the run can go on."""
 
     @property
     def must_stop(self) -> bool:
@@ -183,6 +183,7 @@ class ClaimedAttempt:
         manifest["metadata"]["namespace"] = self.namespace  # as it was then: a tenant may have been renamed since
         pod, pod_set = manifest["spec"]["template"]["spec"], self.spec["pod_sets"][item.position]
         mounts.lay_mounts(pod, item.mounts)
+        lay_networks(manifest["spec"]["template"], item.networks)
         job_secrets.lay_secrets(pod, item.secrets, with_secrets(pod_set))
         job_secrets.lay_report(pod, item.secrets, reports_url(self.id))
         if is_gated and item.stretches:
@@ -233,7 +234,7 @@ SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spe
 _OBJECTS = """
 SELECT object.attempt_id, object.id, object.position, object.name, object.uid, object.capacity_type, object.gpu_units,
        object.assumed_nodes, object.domain_selectors, object.topology_label, object.stretches,
-       object.flavor, object.promised, object.mounts, object.secrets
+       object.flavor, object.promised, object.mounts, object.networks, object.secrets
   FROM federation_remoteobject AS object
  WHERE object.attempt_id = ANY(%s) ORDER BY object.attempt_id, object.position
 """
@@ -288,6 +289,7 @@ class _ObjectRow(NamedTuple):
     flavor: str
     promised: str | None
     mounts: str
+    networks: str
     secrets: str
 
 
@@ -391,6 +393,7 @@ def _object(row: _ObjectRow, needs: GpuNeeds | None) -> ClaimedObject:
         topology_label=row.topology_label,
         stretches=tuple(json.decode(row.stretches)),
         mounts=tuple(json.decode(row.mounts)),
+        networks=tuple(json.decode(row.networks)),
         secrets=json.decode(row.secrets),
         needs=nodes,
         is_in_slice=promised.get("slice_hosts", 1) > 1 and row.gpu_units > 0,

@@ -16,6 +16,7 @@ import quotas.queries
 from billing.engine.budgets import Commitment
 from clusters.queries import ClusterView
 from federation.queries.datasets import refuse_unknown_data
+from federation.queries.networks import refuse_unknown_networks, with_networks
 from federation.queries.offered import cluster_of, node_of, offered
 from federation.queries.policies import policy_at
 from federation.queries.reservations import reserved_on
@@ -72,7 +73,7 @@ _index = FleetIndex()
 def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     """Returns if the job could ever run, or if that is unknown because there is no cluster yet.
 
-    Raises NotFound for a cluster, a dataset, a storage or a secret that it names and the tenant does not have (a foreign one looks the
+    Raises NotFound for a cluster, a dataset, a storage, a network or a secret that it names and the tenant does not have (a foreign one looks the
     same), NeverFits with the reason on each cluster, QuotaExceededForGood with the limit or
     BudgetExceededForGood with the budget that refuses it.
     """
@@ -84,8 +85,9 @@ def _check_possible(asked: _Asked) -> None:
     request = asked.request
     refuse_unknown_data(request)
     refuse_unknown_storages(request)
+    refuse_unknown_networks(request)
     refuse_unknown_secrets(request)
-    [request] = with_storages([_on_its_cluster(request)])
+    [request] = with_networks(with_storages([_on_its_cluster(request)]))
     fleet = clusters.queries.fleet()
     visible = [view for view in fleet if sees(request.tenant_path, view.owner_path)]
     _refuse_unknown_clusters(request, visible)

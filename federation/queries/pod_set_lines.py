@@ -61,6 +61,8 @@ def _local_state(item: Mapping[str, Any]) -> Iterator[str]:
         yield f"{scratch['size']} local disk at {scratch['path']}"
     if ports := item.get("ports"):
         yield ", ".join(f"port {port['number']} ({port['name']})" for port in ports)
+    if networks := item.get("networks"):
+        yield f"networks {', '.join(networks)}"
     if amounts := resource_amounts(item):
         yield told(amounts)
     for number, step in enumerate(item.get("init", ()), 1):

@@ -26,6 +26,7 @@ from federation.queries.datasets import with_data
 from federation.queries.kept_estimates import with_kept_estimates
 from federation.queries.kinds import kind_of, runtimes_of_kinds
 from federation.queries.moved import kept_to, moved_away
+from federation.queries.networks import with_networks
 from federation.queries.secrets import with_secrets
 from federation.queries.storages import with_storages
 from foundation.caches import cached, cached_all
@@ -47,7 +48,6 @@ MOST_TENANTS_COUNTED = 200_000
 COUNTED_FOR_SECONDS = 1.0
 """How long a process caches the number of a tenant's waiting jobs: jobs that arrive meanwhile may exceed the bound."""
 RETRY_SECONDS = 30
-NO_WAITS: Mapping[UUID, UUID] = {}
 
 
 class _Waiting(NamedTuple):
@@ -58,23 +58,23 @@ class _Waiting(NamedTuple):
     was_tried: bool
 
 
-def load_queue(now: datetime, depth: int, awaiting: Mapping[UUID, UUID] = NO_WAITS) -> tuple[JobRequest, ...]:
+def load_queue(now: datetime, depth: int, awaiting: Mapping[UUID, UUID] | None = None) -> tuple[JobRequest, ...]:
     """At most `depth` waiting jobs, in order, without those whose retry starts later; but with the jobs that are `awaiting` data on
     a cluster. Each process parses a job's request once.
     """
-    waiting, of_data = _first(now, depth), _awaiting(now, awaiting)
+    waiting, of_data = _first(now, depth), _awaiting(now, awaiting or {})
     waiting += of_data
     tried = [job.id for job in waiting if job.was_tried]
     refusals, avoided = (_refusals(now, tried), avoided_nodes(now, tried)) if tried else ({}, {})
     requests = [request for request in _requests(waiting) if request is not None]
-    if of_data:
+    if awaiting and of_data:
         clusters = {job.id: awaiting[job.id] for job in of_data}
         requests = [replace(one, awaits_on=clusters[one.id]) if one.id in clusters else one for one in requests]
         requests.sort(key=lambda one: (-one.priority, one.id))
     queue = with_data(
         [_kept_from(request, refusals.get(request.id, ()), avoided.get(request.id, ())) for request in requests]
     )
-    queue = with_secrets(with_storages(with_kept_estimates(queue)))
+    queue = with_secrets(with_networks(with_storages(with_kept_estimates(queue))))
     if settings.QUEUE_ORDER == "ratio":
         return by_response_ratio(queue, times_of(queue), now)
     return queue
@@ -90,7 +90,7 @@ def request_to_move(now: datetime, job_id: UUID, away_from: UUID, named: Collect
     found = {one.cluster_id: one for one in _refusals(now, [job_id], heeds_names=False).get(job_id, ())}
     refusals = kept_to(named, {**found, away_from: moved_away(away_from)})
     request = _kept_from(request, list(refusals.values()), avoided_nodes(now, [job_id]).get(job_id, ()))
-    [request] = with_secrets(with_storages(with_kept_estimates(with_data([request]))))
+    [request] = with_secrets(with_networks(with_storages(with_kept_estimates(with_data([request])))))
     return request
 
 
@@ -102,7 +102,7 @@ def requests_again(now: datetime, job_ids: Sequence[UUID]) -> tuple[JobRequest, 
         requests = [_request(_Row(*row)) for row in cursor.fetchall()]
     refusals, avoided = _refusals(now, ids), avoided_nodes(now, ids)
     kept = [_kept_from(one, refusals.get(one.id, ()), avoided.get(one.id, ())) for one in requests]
-    again = with_secrets(with_storages(with_kept_estimates(with_data(kept))))
+    again = with_secrets(with_networks(with_storages(with_kept_estimates(with_data(kept)))))
     return tuple(sorted(again, key=lambda one: (-one.priority, one.submitted_at or now, one.id)))
 
 

@@ -19,6 +19,7 @@ from federation.queries.feasibility import refuse_hopeless
 from federation.queries.images import known_images, pull_seconds
 from federation.queries.kept_estimates import with_kept_estimates
 from federation.queries.lent_quota import UNSHIELDED, Shield, reclaimers_in, reclaimers_in_capacity, seen_among
+from federation.queries.networks import with_networks
 from federation.queries.policies import load_policies
 from federation.queries.policy_hooks import Draft, has_hooks, review
 from federation.queries.preemption import load_claims, load_overdrawn
@@ -222,7 +223,7 @@ def _asked(tenant: Tenant, spec: JobSpec, priority: int) -> tuple[JobRequest, Gr
         priority=priority,
         kind=groups.job,
     )
-    [request] = with_secrets(with_storages(with_data([request])))
+    [request] = with_secrets(with_networks(with_storages(with_data([request]))))
     return request, groups
 
 

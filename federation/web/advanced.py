@@ -39,6 +39,7 @@ POD_SET = {
     "secrets": "secrets",
     "pull_secret": "pull_secret",
     "mounts": "mounts",
+    "networks": "networks",
     "shm": "shm",
     "scratch.size": "scratch",
     "scratch.path": "scratch_path",
@@ -117,16 +118,18 @@ def local_state_of(values: Mapping[str, str], path: str, errors: list[FieldError
 
 
 def borrowed_of(values: Mapping[str, str], path: str, errors: list[FieldError]) -> dict[str, Any]:
-    """The secrets and the storages of the pod set at `path` in the form's values, if any."""
+    """The secrets, storages and networks of the pod set at `path` in the form's values, if any."""
     uses = pairs(values.get("secrets", ""), f"{path}.secrets", errors)
     secrets = [{"secret": name, "file" if where.startswith("/") else "env": where} for where, name in uses.items()]
     mounted = pairs(values.get("mounts", ""), f"{path}.mounts", errors)
     mounts = [_mount(where, text) for where, text in mounted.items()]
     pull_secret = values.get("pull_secret", "").strip()
+    networks = words_of(values.get("networks", ""))
     return {
         **({"secrets": secrets} if secrets else {}),
         **({"pull_secret": pull_secret} if pull_secret else {}),
         **({"mounts": mounts} if mounts else {}),
+        **({"networks": networks} if networks else {}),
     }
 
 

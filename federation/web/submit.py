@@ -68,6 +68,7 @@ CONTROL_OF = {
     f"{POD}.scratch": "scratch",
     "secrets": "secrets",
     "storages": "mounts",
+    "networks": "networks",
     "priority_class": "priority_class",
     "constraints.clusters": "clusters",
     "constraints.regions": "regions",

@@ -25,7 +25,7 @@ WAITING_FOR_ROOM = frozenset(
     }
 )
 Refusals: TypeAlias = Mapping[int, Refusal | Unaffordable]
-_MISSING = frozenset({ReasonCode.SECRET_MISSING, ReasonCode.STORAGE_MISSING})
+_MISSING = frozenset({ReasonCode.SECRET_MISSING, ReasonCode.STORAGE_MISSING, ReasonCode.NETWORK_MISSING})
 _NOT_ANSWERING = frozenset({ReasonCode.UNREACHABLE, ReasonCode.AUTH_FAILED, ReasonCode.STALE})
 
 
@@ -78,7 +78,7 @@ def _room_verdict(job: JobRequest, contest: Contest, beginning: FleetState) -> V
 
 
 def _lacking(reasons: Sequence[Reason]) -> tuple[str, str] | None:
-    """Code and message if no cluster can run it as things are, for want of a secret or a storage; else None."""
+    """Code and message if no cluster can run it as things are, for want of a secret, a storage or a network; else None."""
     lacking = [reason for reason in reasons if reason.code in _MISSING]
     if not lacking or not all(reason.is_for_good for reason in reasons):
         return None

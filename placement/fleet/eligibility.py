@@ -47,12 +47,19 @@ def _lacking(constraints: Constraints, cluster: FleetCluster) -> str:
         return ReasonCode.SECRET_MISSING
     if constraints.needs_sidecars and not cluster.has_sidecars:
         return ReasonCode.SIDECARS_MISSING
-    return "" if missing_storage(constraints, cluster) is None else ReasonCode.STORAGE_MISSING
+    if missing_storage(constraints, cluster) is not None:
+        return ReasonCode.STORAGE_MISSING
+    return ReasonCode.NETWORK_MISSING if missing_network(constraints, cluster) else ""
 
 
 def missing_storage(constraints: Constraints, cluster: FleetCluster) -> StorageNeed | None:
     """The first storage that the job mounts and cannot have on the cluster; None if it can have all."""
     return next((need for need in constraints.storages if cluster.id not in need.clusters), None)
+
+
+def missing_network(constraints: Constraints, cluster: FleetCluster) -> str:
+    """The name of the first network that the job uses and cannot have on the cluster; empty if it can have all."""
+    return next((need.name for need in constraints.networks if cluster.id not in need.clusters), "")
 
 
 def _not_opened(constraints: Constraints, cluster: FleetCluster) -> str:

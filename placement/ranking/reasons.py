@@ -9,7 +9,16 @@ from dataclasses import replace
 from clusters.engine.health import OPEN_STATES
 from placement.fleet.amounts import USUAL_VENDOR, is_wanted
 from placement.fleet.budgets import Unaffordable, budget_message
-from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, missing_storage, opening, tier_of
+from placement.fleet.eligibility import (
+    ELSEWHERE,
+    NOT_REACHED,
+    OUTSIDE,
+    exclusion,
+    missing_network,
+    missing_storage,
+    opening,
+    tier_of,
+)
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import Refusal
 from placement.fleet.policies import NO_POLICY, Policy
@@ -168,6 +177,8 @@ def _lacks(job: JobRequest, cluster: FleetCluster, code: str) -> str:
         return "its Kubernetes is too old for the job's sidecars"
     if code == ReasonCode.SECRET_MISSING:
         return f"the job's tenant has no secret {job.constraints.lacks_secret} of the kind that the job uses"
+    if code == ReasonCode.NETWORK_MISSING:
+        return f"has no network {missing_network(job.constraints, cluster)} that the job's tenant may use"
     missing = missing_storage(job.constraints, cluster) if code == ReasonCode.STORAGE_MISSING else None
     if missing is None:
         return ""

@@ -23,6 +23,7 @@ from .images import KnownImage
 from .limits import LimitState as LimitState
 from .limits import UserLimitState as UserLimitState
 from .maintenance import MaintenanceWindow
+from .networks import NetworkNeed
 from .preemption import Allowance, Leaving, RoomClaim, RunningJob
 from .reason_codes import ReasonCode
 from .shares import FairShare
@@ -104,6 +105,8 @@ class Constraints:
     """The cluster of that reservation, if known (`visibility`)."""
     storages: tuple[StorageNeed, ...] = ()
     """The storages that the job mounts, each with the clusters where its tenant may."""
+    networks: tuple[NetworkNeed, ...] = ()
+    """The network attachments that it uses, likewise."""
     secrets: tuple[tuple[str, str], ...] = ()
     """Name and kind of each secret that the job uses."""
     lacks_secret: str = ""

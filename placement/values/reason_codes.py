@@ -71,6 +71,7 @@ class ReasonCode(StrEnum):
         "The devices are there, but not with the requested capacity type.",
     )
     STORAGE_MISSING = "storage_missing", "The cluster has no storage of that name that the job's tenant may mount."
+    NETWORK_MISSING = "network_missing", "The cluster has no network of that name that the job's tenant may use."
     SIDECARS_MISSING = "sidecars_missing", "The cluster's Kubernetes is too old for the job's sidecars."
     SECRET_MISSING = "secret_missing", "The job's tenant has no secret of that name."
     TIER_NOT_REACHED = "tier_not_reached", "A later tier of the job's overflow opens it."

@@ -206,7 +206,7 @@ def test_names_of_fields_are_those_that_files_and_requests_have():
         (artifacts_of_jobs.ARTIFACT_FIELDS, "name storage path url required"),
         (init_and_sidecars.INIT_FIELDS, "image command args env cpu memory secrets"),
         (init_and_sidecars.SIDECAR_FIELDS, "name image command args env cpu memory secrets"),
-        (pods.POD_SET_FIELDS, ("name count image command args env cpu memory gpu ports shm scratch mounts secrets pull_secret"
+        (pods.POD_SET_FIELDS, ("name count image command args env cpu memory gpu ports shm scratch mounts networks secrets pull_secret"
          " resources init sidecars")),
         (places.CONSTRAINT_FIELDS - gpu_needs.NEED_FIELDS,
          "clusters exclude_clusters regions capacity_types overflow reservation"),

@@ -14,12 +14,14 @@ from clusters.engine.images import normal_name
 from placement.values.datasets import DataNeed
 from placement.values.gpu_needs import GpuNeeds
 from placement.values.model import Constraints, GpuRequest, JobRequest, ModelSpeed, PodSetRequest, Tier, Topology
+from placement.values.networks import NetworkNeed
 from placement.values.quantities import mib_rounded_up, millicores, whole_bytes
 from placement.values.storages import StorageNeed
 
 from .gpu_needs import gpu_needs_of
 from .init_and_sidecars import has_sidecars, held_cpu_millicores, held_memory_bytes
 from .job_fields import JOB_FIELDS, Part
+from .networks import network_names
 from .resources import resource_amounts
 from .secrets import secrets_named
 from .spec import SPEED_MILLI, JobSpec
@@ -64,6 +66,7 @@ def shape_of(stored: Mapping[str, Any], priority: int = 0) -> str:
     seen += [["resources", item["name"], item["resources"]] for item in stored["pod_sets"] if item.get("resources")]
     seen += [{name: stored[name]} for name in _STEERING if stored.get(name) is not None]
     seen += [["storage", need.name, need.is_written] for need in storage_needs(stored)]
+    seen += [["network", name] for name in network_names(stored)]
     seen += [["secret", name, kind] for name, kind in secret_needs(stored)]
     return blake2s(encode(seen), digest_size=16).hexdigest()
 
@@ -107,6 +110,7 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
             ),
             reservation=constraints.get("reservation", ""),
             storages=storage_needs(stored),
+            networks=tuple(NetworkNeed(name) for name in network_names(stored)),
             secrets=secret_needs(stored),
             needs_sidecars=has_sidecars(stored),
         ),

@@ -9,6 +9,7 @@ from placement.values.quantities import NotAQuantity, cpu_text, memory_text, mil
 from .init_and_sidecars import init_and_sidecars_json, read_init, read_sidecars
 from .local_state import local_state_json, read_ports, read_scratch, read_shm
 from .mounts import mounts_json, read_mounts
+from .networks import networks_json, read_networks
 from .programs import read_cpu, read_memory, read_program
 from .reading import Faults, Fields
 from .resources import read_resources, resources_json
@@ -26,7 +27,7 @@ from .spec import (
 POD_SET_FIELDS = frozenset(
     [
         *("name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu", "ports", "shm", "scratch"),
-        *("mounts", "secrets", "pull_secret", "resources", "init", "sidecars"),
+        *("mounts", "networks", "secrets", "pull_secret", "resources", "init", "sidecars"),
     ]
 )
 GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
@@ -83,6 +84,7 @@ def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> Pod
         shm_bytes=read_shm(fields, memory_bytes),
         scratch=scratch,
         mounts=mounts,
+        networks=read_networks(fields),
         secrets=secrets,
         pull_secret=read_pull_secret(fields),
         resources=read_resources(fields, rules.resources),
@@ -134,6 +136,7 @@ def _pod_set_json(pod_set: PodSet) -> dict[str, Any]:
         "gpu": None if pod_set.gpu is None else _gpu_json(pod_set.gpu),
         **local_state_json(pod_set),
         **({"mounts": mounts_json(pod_set.mounts)} if pod_set.mounts else {}),
+        **networks_json(pod_set.networks),
         **secrets_json(pod_set),
         **resources_json(pod_set.resources),
         **init_and_sidecars_json(pod_set),

@@ -151,6 +151,8 @@ class PodSet:
     """Name and amount per pod of each other resource, by name: units, or MiB of huge pages."""
     init: tuple[InitStep, ...] = ()
     sidecars: tuple[Sidecar, ...] = ()
+    networks: tuple[str, ...] = ()
+    """The names of network attachments, in the order of the pods' interfaces."""
 
 
 @dataclass(frozen=True, slots=True)

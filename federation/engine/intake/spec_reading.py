@@ -53,6 +53,7 @@ def _rough_size(spec: JobSpec) -> int:
         texts += 2 * LONGEST_BOUNDED_PART + sum(map(len, pod_set.command)) + sum(map(len, pod_set.args))
         texts += sum(len(name) + len(value) for name, value in pod_set.env)
         texts += sum(len(one.storage) + len(one.path) + len(one.sub_path) + LONGEST_ITEM for one in pod_set.mounts)
+        texts += sum(len(name) + LONGEST_ITEM for name in pod_set.networks)
         texts += sum(len(one.secret) + len(one.env) + len(one.file) + LONGEST_ITEM for one in pod_set.secrets)
         texts += 2 * (len(pod_set.command) + len(pod_set.args) + 2 * len(pod_set.env))
         texts += sum(len(name) + LONGEST_ITEM for name, _ in pod_set.resources)
