@@ -9,11 +9,12 @@ the user named clusters, it avoids all others that long.
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models.functions import Coalesce, Now
 
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.locks import lock_jobs_and_attempts
 from federation.models import Attempt, Job, Move
-from federation.queries.moves import MovePlan, is_being_moved, movable_job, plan_move, read_move
+from federation.queries.moves import MovePlan, movable_job, plan_move, read_move
 from foundation.problems import Conflict
 from foundation.transactions import retried
 from placement.values.decisions import Placement
@@ -36,12 +37,20 @@ def request_migration(actor: Actor, job_id: UUID, body: object) -> Job:
     """
     request = read_move(body)
     job = movable_job(actor, job_id)
-    if is_being_moved(job_id):
+    if _moves_already(job_id):
         return job
     plan = plan_move(actor, job, request)
     if plan.refusal is not None:
         raise plan.refusal
     return _stop(actor, plan, request.reason)
+
+
+def _moves_already(job_id: UUID) -> bool:
+    """Whether the job's run is being stopped so that it moves. From now on that is not withdrawn (`consolidation.withdraw_move`): its
+    user wants it, too.
+    """
+    moving = Attempt.objects.filter(job=job_id, finished_at=None, stop_reason=ReasonCode.MIGRATED)
+    return bool(moving.update(deletion_at=Coalesce("deletion_at", Now())))
 
 
 def what_follows(place: Placement, lost_seconds: int) -> str:
@@ -65,7 +74,7 @@ def _stop(actor: Actor, plan: MovePlan, reason: str) -> Job:
         jobs, attempts = lock_jobs_and_attempts([run.job_id], [run.attempt_id])
         job, attempt = jobs[run.job_id], attempts[run.attempt_id]
         if not may_be_moved(job, attempt):
-            if attempt.stop_reason == ReasonCode.MIGRATED:
+            if _moves_already(run.job_id):
                 return job
             raise Conflict("The job has changed meanwhile and was not moved. Read it again.", code="state_conflict")
         message = f"Moved away from {run.cluster} by {actor.name}"

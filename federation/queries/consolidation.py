@@ -189,6 +189,7 @@ def _waiting(snapshot: Snapshot) -> list[JobRequest]:
         for job in snapshot.queue
         if job.submitted_at is not None
         and job.submitted_at < since
+        and job.awaits_on is None
         and job.id not in claimed
         and book.of(job.tenant_path).consolidation != "never"
     ]

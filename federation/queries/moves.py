@@ -15,7 +15,7 @@ from federation.engine import names
 from federation.engine.intake.reading import Faults, Fields
 from federation.engine.intake.spec import DNS_LABEL
 from federation.engine.lifecycle import JobState
-from federation.models import Attempt, Checkpoint, Job
+from federation.models import Checkpoint, Job
 from federation.models.moves import MOST_CLUSTERS
 from federation.queries.jobs import job_of, permission_to_change
 from federation.queries.preemption import load_run
@@ -86,11 +86,6 @@ def read_move(body: object) -> MoveRequest:
     if faults.found:
         raise Invalid(errors=field_errors(faults.found))
     return request
-
-
-def is_being_moved(job_id: UUID) -> bool:
-    """Whether its attempt is already being stopped for a move."""
-    return Attempt.objects.filter(job=job_id, finished_at=None, stop_reason=ReasonCode.MIGRATED).exists()
 
 
 def preview(actor: Actor, job_id: UUID, body: object) -> MovePlan:

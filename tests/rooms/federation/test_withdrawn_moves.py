@@ -15,6 +15,7 @@ from federation.operations.rests import end_rest
 from federation.operations.suspension import request_resumption, request_suspension
 from federation.queries.consolidation import load_plan_claims
 from foundation.clock import database_now
+from foundation.problems import Conflict
 from tenancy.models import AuditEntry
 from tests.builders import redate, submit
 from tests.live import call, every_visit, gpu_job, observe_until
@@ -175,3 +176,19 @@ def test_the_database_keeps_moves_that_are_carried_out(submitter, move):
     with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("DELETE FROM federation_move")
     assert constraint_of(refused.value) == "a_move_is_undone_only_if_its_run_goes_on"
+
+
+def test_a_move_that_its_user_asks_for_as_well_is_not_withdrawn(submitter, move):
+    operations.request_migration(submitter, move.job_id, {})
+    expire(submitter)
+    every_visit(move.attempt, 4)
+    assert Attempt.objects.get(id=move.attempt_id).end_reason == "migrated"
+
+
+def test_a_user_who_asks_for_a_move_that_has_just_been_withdrawn_is_answered_as_of_now(submitter, move, cluster):
+    expire(submitter)
+    every_visit(move.attempt, 1)
+    assert goes_on(move)
+    with pytest.raises(Conflict, match="no other cluster would take it now"):
+        operations.request_migration(submitter, move.job_id, {})
+    assert goes_on(move)
