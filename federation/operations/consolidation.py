@@ -88,7 +88,7 @@ def withdraw_move(claim: Claim, attempt_id: UUID) -> None:
     if attempt is None:
         return
     asked = {"stop_requested_at": None, "stop_reason": "", "stop_message": ""}
-    Attempt.objects.filter(id=attempt_id).update(**asked, next_action_at=None, claim_expires_at=None)
+    Attempt.objects.filter(id=attempt_id).update(**asked, next_action_at=None, claim_expires_at=None, tries=0)
     shown = Job.objects.filter(id=attempt.job_id, state=JobState.RUNNING)
     shown.update(reason_code="", reason_message="", reason_at=Now())
     transitions.tell("stays", {(attempt.job_id, attempt.id): WITHDRAWN})

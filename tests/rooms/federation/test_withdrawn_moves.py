@@ -99,6 +99,7 @@ def test_a_cluster_that_was_silent_until_the_plan_ended_stops_nothing_when_it_an
         expire(submitter)
     every_visit(move.attempt, 1)
     assert goes_on(move)
+    assert Attempt.objects.get(id=move.attempt_id).tries == 0
 
 
 def test_a_run_whose_deletion_was_decided_moves_although_the_plan_ends(submitter, move, monkeypatch):
