@@ -39,6 +39,9 @@ class Backend(Protocol):
     def rest(self) -> None:
         """Its actor sleeps."""
 
+    def lend(self) -> None:
+        """Others run before the next statement of its actor."""
+
 
 @dataclass(eq=False, slots=True)
 class Actor:

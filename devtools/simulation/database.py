@@ -40,7 +40,7 @@ LOOKED_SECONDS = 0.002
 
 QUICK = (
     "wal_level=minimal", "max_wal_senders=0", "max_wal_size=8GB", "checkpoint_timeout=1h", "autovacuum=off", "jit=off",
-    "track_activities=off", "track_counts=off", "compute_query_id=off", "io_method=sync", "max_parallel_workers=0",
+    "track_activities=off", "track_counts=off", "compute_query_id=off", "io_method=sync", "max_parallel_workers_per_gather=0",
 )  # fmt: skip
 """Settings of a server that serves one run after the other, and is thrown away at the end."""
 
@@ -154,6 +154,12 @@ class Watch:
         done = self._session.pgconn.exec_prepared(b"clock", [str(microseconds).encode()])
         assert done.status == ExecStatus.TUPLES_OK, done.error_message
 
+    def cpu_seconds(self) -> float:
+        """Processor time that the server's sessions have used so far."""
+        server = _stat(self._session.info.backend_pid)[1]
+        sessions = Path(f"/proc/{server}/task/{server}/children").read_text(encoding="ascii").split()
+        return sum(_used(int(pid)) for pid in sessions)
+
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """What is committed."""
         return self._session.execute(statement, values).fetchall()
@@ -197,4 +203,17 @@ def configure(url: str) -> None:
 
 def _sleeps(pid: int) -> bool:
     """Whether the process sleeps in the kernel."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "S"
+    return _stat(pid)[0] == "S"
+
+
+def _stat(pid: int) -> list[str]:
+    """The process's state, its parent, and more (proc_pid_stat(5), from the third field on)."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+
+
+def _used(pid: int) -> float:
+    """Its processor time; none if it has ended meanwhile."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+    except OSError:
+        return 0.0

@@ -2,49 +2,97 @@
 
 import argparse
 import json
-import time
+from dataclasses import dataclass
 from typing import Any
 
-from .mutants import names, put_in
+from .mutants import MUTANTS, names, put_in
 from .report import show
 from .run import Result, Runner
 from .shrink import shrunk
 from .size import size_of
 from .swarm import ANY, Swarm
 
+HEAD = "| Defect | Seed | CPU s | Events | Promise | Model |\n|---|---|---|---|---|---|"
+
+
+@dataclass(frozen=True, slots=True)
+class Hunted:
+    """What became of the search for one defect."""
+
+    name: str
+    result: Result
+    """The run that found it, made smaller if that was wanted; else the last one."""
+    seeds: int
+    finds: int
+    cpu_seconds: float
+    """Of all its runs, with PostgreSQL's, without those that make the find smaller."""
+
+    @property
+    def promises(self) -> str:
+        """Which promises it breaks, or the judges that object beside these."""
+        words = sorted({_promise(judge) for judge in self.result.broken_promises}, key=lambda word: (len(word), word))
+        return ", ".join(words)
+
+    def row(self) -> str:
+        """Its row of the table in docs/explanation/never-twice.md."""
+        mutant = MUTANTS[self.name]
+        seed, events = (self.result.seed, len(self.result.timeline)) if self.finds else (f"not in {self.seeds}", "")
+        promises, guard = self.promises if self.finds else "", mutant.guard and f"`{mutant.guard}`"
+        return f"| `{self.name}`: {mutant.does} | {seed} | {self.cpu_seconds:.1f} | {events} | {promises} | {guard} |"
+
+    def figures(self) -> dict[str, Any]:
+        """As JSON."""
+        result = self.result
+        told = {"found": self.finds > 0, "seeds": self.seeds, "finds": self.finds, "seed": result.seed}
+        told |= {"cpu_seconds": round(self.cpu_seconds, 1), "by": sorted(result.broken_promises)}
+        return told | {"steps": result.steps, "events": len(result.timeline), "faults": result.faults.total()}
+
 
 def hunt(runner: Runner, wanted: argparse.Namespace, *, shrink_seconds: float) -> dict[str, object]:
     """Prints which seed finds which defect, by which promise; returns how many were found."""
     hunted = names() if wanted.mutant == "all" else wanted.mutant.split(",")
-    caught = 0
+    caught, rows = 0, [HEAD]
     for name in hunted:
         with put_in(name, is_sound=wanted.sound) as swarm:
             runner.swarm = Swarm() if wanted.drawn else swarm  # not ANY itself: a broken run need not go on
             try:
-                caught += _is_caught(name, runner, wanted, shrink_seconds)
+                found = _hunt_one(name, runner, wanted, shrink_seconds)
             finally:
                 runner.swarm = ANY
+        print(name, json.dumps(found.figures()), flush=True)
+        caught += found.finds > 0
+        rows.append(found.row())
+    if wanted.table:
+        print("\n".join(rows), flush=True)
     return {"mutants": len(hunted), "mutants_caught": caught}
 
 
-def _is_caught(name: str, runner: Runner, wanted: argparse.Namespace, shrink_seconds: float) -> bool:
-    used, first = time.process_time(), wanted.first
-    for seed in range(first, first + wanted.seeds):
+def _hunt_one(name: str, runner: Runner, wanted: argparse.Namespace, shrink_seconds: float) -> Hunted:
+    began, finds, first = sum(runner.cpu_seconds()), 0, None
+    for seed in range(wanted.first, wanted.first + wanted.seeds):
         history = None if wanted.history is None else wanted.history / name
         result = runner.run(seed, size_of(wanted), history=history)
-        if result.breaks or time.process_time() - used > wanted.seconds:
+        finds += is_found(result)
+        first = result if first is None and is_found(result) else first
+        is_enough = result.breaks and not wanted.through
+        if is_enough or sum(runner.cpu_seconds()) - began > wanted.seconds:
             break
-    told: dict[str, Any] = {"found": is_found(result), "seeds": seed - first + 1, "seed": seed}
-    told |= {"cpu_seconds": round(time.process_time() - used, 1), "by": sorted(result.broken_promises)}
+    seeds, used = seed - wanted.first + 1, sum(runner.cpu_seconds()) - began
+    result = first or result
     if result.breaks and wanted.shrink:
         result = shrunk(result, lambda smaller: runner.run(result.seed, smaller), seconds=shrink_seconds)
-    told |= {"steps": result.steps, "events": len(result.timeline), "faults": result.faults.total()}
     if (result.breaks and wanted.shrink) or wanted.timeline:
         show(result, print, name, is_sound=wanted.sound)
-    print(name, json.dumps(told), flush=True)
-    return is_found(result)
+    return Hunted(name, result, seeds, finds, used)
 
 
 def is_found(result: Result) -> bool:
     """Whether a judge objects. A run that the simulation itself could not bring to its end, as on a busy host, finds nothing."""
     return bool(result.breaks) and "simulation" not in result.broken_promises
+
+
+def _promise(judge: str) -> str:
+    """The number of the promise that a judge is named by; another judge's own name."""
+    first, _, rest = judge.partition("_")
+    number = rest.partition("_")[0]
+    return number if first == "promise" and number.isdigit() else judge.replace("_", " ")

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,6 +33,8 @@ class Outcome:
     is_broken: bool
     cpu_seconds: float
     """Processor time of the run and its judgement, without PostgreSQL's."""
+    database_cpu_seconds: float
+    """PostgreSQL's."""
     shown: list[str] = field(default_factory=list)
     """The timeline and how to repeat it, if it is wanted or something is broken."""
 
@@ -58,9 +60,9 @@ class Wanted:
 
 def run_seed(runner: "Runner", seed: int, wanted: Wanted) -> Outcome:
     """Runs and judges a seed. One seed in a hundred runs twice, and must be the same run both times."""
-    used = time.process_time()
+    before = runner.cpu_seconds()
     result = runner.run(seed, wanted.size, history=wanted.history)
-    cpu_seconds = time.process_time() - used
+    used, used_by_database = (after - was for was, after in zip(before, runner.cpu_seconds(), strict=True))
     is_repeated = seed % REPEATED_ONE_IN == 0
     if is_repeated:
         again = runner.run(seed, wanted.size)
@@ -73,7 +75,7 @@ def run_seed(runner: "Runner", seed: int, wanted: Wanted) -> Outcome:
         show(result, shown.append)
     return Outcome(
         seed, line, result.steps, result.dispatch_digest, dict(result.faults), is_repeated, bool(result.breaks),
-        round(cpu_seconds, 2), shown,
+        round(used, 2), round(used_by_database, 2), shown,
     )  # fmt: skip
 
 
@@ -123,7 +125,8 @@ class Tally:
             "first": min(ranged, default=0),
             "last": max(ranged, default=0),
             "seeds_per_second": round(self._fresh / self.seconds, 2),
-            "cpu_seconds_per_seed": round(sum(one.cpu_seconds for one in outcomes) / max(1, len(outcomes)), 2),
+            "cpu_seconds_per_seed": _mean(one.cpu_seconds for one in outcomes),
+            "database_cpu_seconds_per_seed": _mean(one.database_cpu_seconds for one in outcomes),
             "breaks": self.breaks,
             "broken": sorted(one.seed for one in outcomes if one.is_broken),
             "steps": sum(one.steps for one in outcomes),
@@ -162,6 +165,11 @@ class Finished:
             if is_new:
                 out.write(self._key)
             out.write(f"\n{outcome.written()}")
+
+
+def _mean(seconds: Iterable[float]) -> float:
+    known = [*seconds]
+    return round(sum(known) / max(1, len(known)), 2)
 
 
 def plain(figures: Mapping[str, Any]) -> str:

@@ -98,6 +98,10 @@ class Runner:
         gc.freeze()
         gc.disable()
 
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Processor time so far: this process's, and that of its database's sessions."""
+        return time.process_time(), self.watch.cpu_seconds()
+
     def run(self, seed: int, size: Size | None = None, *, history: Path | None = None) -> Result:
         """Runs the seed; with a folder, writes its history there."""
         began = time.monotonic()

@@ -301,6 +301,8 @@ class Scheduler:
     def _switch(self, actor: Actor) -> None:
         chosen = self._choose()
         if chosen is not actor:
+            if actor.state is State.READY and actor.backend is not None:
+                actor.backend.lend()
             self._hand_over(chosen)
         if actor.is_dead:
             raise Died

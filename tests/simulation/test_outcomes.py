@@ -6,7 +6,7 @@ from devtools.simulation.outcomes import Finished, Outcome, Tally
 
 
 def outcome(seed, *, is_broken=False):
-    return Outcome(seed, f"seed {seed}", 10, f"order-{seed % 2}", {"lost": 2}, seed % 100 == 0, is_broken, 1.5)
+    return Outcome(seed, f"seed {seed}", 10, f"order-{seed % 2}", {"lost": 2}, seed % 100 == 0, is_broken, 1.5, 0.5)
 
 
 def test_a_tally_adds_up_what_ran_now_and_before():
@@ -19,7 +19,8 @@ def test_a_tally_adds_up_what_ran_now_and_before():
     assert said == ["seed 2", "seed 100"]
     assert (figures["seeds"], figures["first"], figures["last"]) == (3, 1, 100)
     assert (figures["breaks"], figures["broken"]) == (1, [2])
-    assert (figures["steps"], figures["faults"], figures["cpu_seconds_per_seed"]) == (30, {"lost": 6}, 1.5)
+    assert (figures["steps"], figures["faults"]) == (30, {"lost": 6})
+    assert (figures["cpu_seconds_per_seed"], figures["database_cpu_seconds_per_seed"]) == (1.5, 0.5)
     assert (figures["dispatch_interleavings"], figures["repeated"]) == (2, 1)
 
 

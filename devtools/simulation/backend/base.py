@@ -21,6 +21,7 @@ from devtools.simulation.actors import Died
 from devtools.simulation.patience import Patience
 from devtools.simulation.scheduler import Scheduler
 from devtools.simulation.sessions import CLEAN, Sessions
+from devtools.simulation.statements import Statements
 from foundation.postgres import base
 
 BEGAN = "SELECT set_config('simulation.began_us', %s, true), set_config('simulation.actor', %s, true)"
@@ -83,17 +84,20 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.stage.scheduler.note_release()
         with contextlib.suppress(psycopg.Error):
             raw.rollback()
-            if not raw.autocommit:
-                raw.autocommit = True
             if locks or self.stage is None:
                 raw.execute(CLEAN)
 
     def rest(self) -> None:
         """Its actor sleeps: a session that holds nothing serves others meanwhile."""
+        if not self.in_atomic_block:
+            self.lend()
+
+    def lend(self) -> None:
+        """Others run before the next statement of its actor: the same, also before the first of a transaction."""
         raw = self._session()
-        if raw is None or self.in_atomic_block or self._locks or self._is_asking:
+        if raw is None or self._locks or self._is_asking:
             return
-        if raw.pgconn.transaction_status == TransactionStatus.IDLE and raw.autocommit:
+        if raw.pgconn.transaction_status == TransactionStatus.IDLE:
             self.leave()
 
     def leave(self) -> None:
@@ -133,9 +137,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if scheduler.current.is_dead:
                 raise Died
             return self._executed(execute, sql, params, many, context)
-        assert context["cursor"].cursor.connection is self.connection, "a cursor was kept while its actor slept"
         about = _about(sql)
         scheduler.give_way(about.name)
+        self._use_session_of_now(context["cursor"])
         if about.locks_rows:
             self._is_asking = True
             try:
@@ -150,6 +154,20 @@ class DatabaseWrapper(base.DatabaseWrapper):
         finally:
             scheduler.end_statement(may_release=self._may_have_released(sql))
 
+    def _use_session_of_now(self, wrapper: Any) -> None:
+        """While its actor did not run, its session may have served others: the cursor goes on in the one that the actor has now."""
+        self._take_back()
+        if wrapper.cursor.connection is not self.connection:
+            wrapper.cursor = self.create_cursor()
+
+    def _take_back(self) -> None:
+        if self.connection is None:
+            self.connection = self.get_new_connection(None)
+
+    def chunked_cursor(self) -> Any:
+        """One that reads all rows: what is read in parts would need its session until the end."""
+        return self.cursor()
+
     def _may_have_released(self, sql: str) -> bool:
         """Whether the statement may have released locks: it ended a transaction or a part of one, or unlocked something."""
         if self.connection is None:
@@ -160,7 +178,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def _executed(self, execute: Callable[..., Any], sql: str, params: Any, many: Any, context: Any) -> Any:
         assert self.stage is not None
         raw, scheduler = self.connection, self.stage.scheduler
-        if not raw.autocommit and raw.pgconn.transaction_status == TransactionStatus.IDLE:
+        if not self.autocommit and raw.pgconn.transaction_status == TransactionStatus.IDLE:
             self._begin(scheduler)
         about = _about(sql)
         if about.reads_clock:
@@ -172,7 +190,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self._locks = max(0, self._locks - 1)
         if about.announces:
             self._announced += [str(topic) for topic in params["topics"]]
-            if raw.autocommit:
+            if self.autocommit:
                 self._tell_announced()
         return done
 
@@ -180,12 +198,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Begins the transaction, and keeps its time and whose it is, in one round trip."""
         raw = self.connection
         if raw.pgconn.pipeline_status == PipelineStatus.ON:
+            raw.execute("BEGIN", prepare=False)
             raw.execute(BEGAN, [str(scheduler.now_us), scheduler.current.name])
             return
-        begin = raw._get_tx_start_command().decode()  # noqa: SLF001
         clock = scheduler.take_clock()
         with raw.lock:
-            raw.wait(_sent(raw.pgconn, f"{begin}; {_beginning(scheduler)}{clock}"))
+            raw.wait(_sent(raw.pgconn, f"BEGIN; {_beginning(scheduler)}{clock}"))
+
+    def _set_autocommit(self, autocommit: bool) -> None:
+        """Sessions are never without autocommit: `_begin` begins transactions."""
+        if self.stage is None:
+            super()._set_autocommit(autocommit)  # type: ignore[misc]
 
     def _commit(self) -> None:
         stage = self.stage
@@ -193,6 +216,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             super()._commit()  # type: ignore[misc]
             return
         stage.scheduler.give_way("COMMIT")
+        self._take_back()
         fault = stage.fault_at_commit()
         if fault == "not_done":
             self._lose(stage.scheduler, "at COMMIT, which is not done")
@@ -256,7 +280,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             raw = super().get_new_connection(conn_params or self.get_connection_params())
             raw.autocommit = True
             if self.stage is not None:
-                raw.prepare_threshold, raw.prepared_max = 0, None
+                raw._prepared = Statements()  # noqa: SLF001 - psycopg has no other way to say what is prepared
                 raw.wait = partial(Patience(raw.fileno(), self._bide).await_, raw)
                 raw.pipeline = partial(self._pipeline, raw)
                 self.sessions.add(raw)

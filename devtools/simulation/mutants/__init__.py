@@ -60,16 +60,23 @@ class Mutant:
 
     make: Make
     swarm: Swarm
+    guard: str = ""
+    """The guard of the protocol model (`devtools/model/src/guards.rs`) whose mutant is the same defect; empty: it has none."""
+
+    @property
+    def does(self) -> str:
+        """What is wrong, in one sentence."""
+        return " ".join((self.make.__doc__ or "").split())
 
 
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(swarm: Swarm = ANY) -> Callable[[Make], Make]:
+def mutant(swarm: Swarm = ANY, *, guard: str = "") -> Callable[[Make], Make]:
     """Adds a mutant by the name of its function."""
 
     def add(make: Make) -> Make:
-        MUTANTS[make.__name__.strip("_")] = Mutant(make, swarm)
+        MUTANTS[make.__name__.strip("_")] = Mutant(make, swarm, guard)
         return make
 
     return add
@@ -78,7 +85,7 @@ def mutant(swarm: Swarm = ANY) -> Callable[[Make], Make]:
 @contextmanager
 def put_in(name: str, *, is_sound: bool = False) -> Iterator[Swarm]:
     """Puts the defect into this process for a while, unless it shall stay sound; its swarm."""
-    from . import dispatch, evidence, money, newer, usage  # noqa: F401, PLC0415 - they add theirs
+    from . import dispatch, evidence, money, newer, protocol, usage  # noqa: F401, PLC0415 - they add theirs
 
     change = Change()
     try:
@@ -91,6 +98,6 @@ def put_in(name: str, *, is_sound: bool = False) -> Iterator[Swarm]:
 
 def names() -> list[str]:
     """All mutants."""
-    from . import dispatch, evidence, money, newer, usage  # noqa: F401, PLC0415 - they add theirs
+    from . import dispatch, evidence, money, newer, protocol, usage  # noqa: F401, PLC0415 - they add theirs
 
     return list(MUTANTS)

@@ -28,20 +28,20 @@ def _cut_commitments(change: Change, part: str, instead: str = "") -> None:
         change.cut(transitions, what, part, instead)
 
 
-@mutant(only({"lost": 0.05, "reply_lost": 0.1, "death": 0.001}))
+@mutant(only({"lost": 0.05, "reply_lost": 0.1, "death": 0.001}), guard="write_ahead")
 def _released_before_it_is_committed(change: Change) -> None:
     """`starting` is not written before the release."""
     _cut_commitments(change, "AND state = 'created'", "AND state = 'created' AND false")
     _cut_commitments(change, "state IN ('starting',", "state IN ('created', 'starting',")
 
 
-@mutant(only({"slow": 0.4, "lost": 0.05}, cancels=1, cancelled_within=12))
+@mutant(only({"slow": 0.4, "lost": 0.05}, cancels=1, cancelled_within=12), guard="commit_checks_stop")
 def _start_wins_over_cancel(change: Change) -> None:
     """The commitment to start does not look for a stop that was requested."""
     _cut_commitments(change, "AND stop_requested_at IS NULL AND state = 'created'", "AND state = 'created'")
 
 
-@mutant(only({"slow": 0.3}, cancels=1, cancelled_within=10, run_seconds=LONG))
+@mutant(only({"slow": 0.3}, cancels=1, cancelled_within=10, run_seconds=LONG), guard="cancel_wakes_dispatch")
 def _cancel_forgets_its_wake_up(change: Change) -> None:
     """The release of an attempt forgets the visit of a stop that was requested meanwhile."""
     guard = "CASE WHEN attempt.stop_requested_at IS NOT NULL THEN now()\n                             WHEN EXISTS"
@@ -85,7 +85,7 @@ def _a_refused_release_is_not_looked_after(change: Change) -> None:
     change.put(calls, "standing_of", standing)
 
 
-@mutant(only(TAKEN))
+@mutant(only(TAKEN), guard="patch_carries_uid")
 def _patches_without_the_uid(change: Change) -> None:
     """Whatever has the name of an object of the attempt is released."""
 
@@ -99,7 +99,7 @@ def _patches_without_the_uid(change: Change) -> None:
     change.put(SimulatedClusterDriver, "release_job", release_job)
 
 
-@mutant(only(TAKEN))
+@mutant(only(TAKEN), guard="adopt_checks_labels")
 def _adopts_on_the_name_alone(change: Change) -> None:
     """What has the name of an object of the attempt counts as created by an earlier call."""
     change.put(calls, "_is_ours", lambda attempt, seen: True)  # noqa: ARG005
@@ -122,7 +122,7 @@ def _deletes_by_name(change: Change) -> None:
     change.put(calls, "_delete_objects", delete_objects)
 
 
-@mutant(only({"name_taken": 0.3, "slow": 0.4}, cancels=1, cancelled_within=12))
+@mutant(only({"name_taken": 0.3, "slow": 0.4}, cancels=1, cancelled_within=12), guard="delete_carries_uid")
 def _deletes_without_the_uid(change: Change) -> None:
     """The deletion does not name the uid that was seen."""
 
@@ -135,7 +135,7 @@ def _deletes_without_the_uid(change: Change) -> None:
     change.put(SimulatedClusterDriver, "delete_job", delete_job)
 
 
-@mutant(only({}, cancels=1, cancelled_within=40, run_seconds=LONG))
+@mutant(only({}, cancels=1, cancelled_within=40, run_seconds=LONG), guard="end_waits_for_deletion")
 def _a_deletion_that_was_accepted_is_done(change: Change) -> None:
     """An attempt counts as stopped when its deletion was accepted, although its pods still run."""
     original = calls._delete_objects  # noqa: SLF001
@@ -168,13 +168,16 @@ def _an_existing_object_is_a_refusal(change: Change) -> None:
     change.put(calls, "_create_or_adopt", create)
 
 
-@mutant(only({"late": 0.04, "slow": 0.4, "dispatch_closed": 3}, gangs=0.5, chaos_seconds=(100.0, 200.0)))
+@mutant(
+    only({"late": 0.04, "slow": 0.4, "dispatch_closed": 3}, gangs=0.5, chaos_seconds=(100.0, 200.0)),
+    guard="commit_checks_token",
+)
 def _a_late_worker_commits(change: Change) -> None:
     """A worker whose claim has expired still commits and releases."""
     _cut_commitments(change, "AND claim_token = %(token)s")
 
 
-@mutant(only({"late": 0.03, "name_taken": 0.2}, cancels=0.7, cancelled_within=20))
+@mutant(only({"late": 0.03, "name_taken": 0.2}, cancels=0.7, cancelled_within=20), guard="end_checks_token")
 def _a_late_worker_ends(change: Change) -> None:
     """The end that a worker reports after its claim has expired counts."""
 
@@ -184,7 +187,7 @@ def _a_late_worker_ends(change: Change) -> None:
     change.put(endings, "_may_end", may_end)
 
 
-@mutant(only({"unavailable": 0.4, "lost": 0.1, "unreachable": 0.2}))
+@mutant(only({"unavailable": 0.4, "lost": 0.1, "unreachable": 0.2}), guard="failed_visit_is_repeated")
 def _a_failed_visit_is_not_repeated(change: Change) -> None:
     """The visit to a cluster that did not answer is not repeated."""
 
@@ -215,7 +218,10 @@ def _a_changed_history_goes_unnoticed(change: Change) -> None:
         change.cut(module, what, "accepted <> federation_database_history()", "false")
 
 
-@mutant(only(UNNOTICED, gangs=0, cancels=0, run_seconds=WHILE_RESTORED, chaos_seconds=(100.0, 200.0)))
+@mutant(
+    only(UNNOTICED, gangs=0, cancels=0, run_seconds=WHILE_RESTORED, chaos_seconds=(100.0, 200.0)),
+    guard="restore_stands_still",
+)
 def _no_standstill_follows_a_changed_history(change: Change) -> None:
     """The gateway accepts another history without a standstill, as if it were the first."""
 

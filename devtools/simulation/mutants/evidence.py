@@ -22,7 +22,7 @@ from placement.values.reason_codes import ReasonCode
 from . import Change, mutant
 
 
-@mutant(only({"drained": 4, "watches_dead": 6, "watch_stalls": 0.3}, run_seconds=(200,)))
+@mutant(only({"drained": 4, "watches_dead": 6, "watch_stalls": 0.3}, run_seconds=(200,)), guard="recall_looks_at_pods")
 def _recalls_without_asking(change: Change) -> None:
     """An attempt without a seen pod is recalled although its cluster was not asked for its pods."""
 
@@ -60,7 +60,7 @@ def _absence_from_a_list_ends(change: Change) -> None:
     change.put(buffer.Buffer, "add_jobs", add_jobs)
 
 
-@mutant(only({"list_lacks": 0.5, "rebuilt": 1}, run_seconds=(60, 200)))
+@mutant(only({"list_lacks": 0.5, "rebuilt": 1}, run_seconds=(60, 200)), guard="absence_needs_request")
 def _vanished_without_asking(change: Change) -> None:
     """What a comparison does not list is gone, without a request for it by uid."""
 
@@ -77,7 +77,7 @@ def _vanished_without_asking(change: Change) -> None:
     change.put(reconciliation, "_list", listed)
 
 
-@mutant(only({"cut_off": 3}, run_seconds=(200,)))
+@mutant(only({"cut_off": 3}, run_seconds=(200,)), guard="unknown_is_held")
 def _a_silent_cluster_is_a_dead_one(change: Change) -> None:
     """Attempts on a silent cluster are placed again elsewhere."""
 
@@ -92,7 +92,7 @@ def _a_silent_cluster_is_a_dead_one(change: Change) -> None:
     change.put(continuity, "_lose", lose)
 
 
-@mutant(only({"eviction": 8, "node_dies": 1}, gangs=1, run_seconds=(200,)))
+@mutant(only({"eviction": 8, "node_dies": 1}, gangs=1, run_seconds=(200,)), guard="retry_waits_for_removal")
 def _a_failed_job_is_queued_at_once(change: Change) -> None:
     """An interrupted attempt ends before the cluster has confirmed that nothing of it is left."""
 

@@ -22,7 +22,10 @@ def _keys_are_ignored(change: Change) -> None:
     change.put(submission, "answer_once", ask_again)
 
 
-@mutant(only({"watch_stalls": 0.5, "watch_broken": 0.1, "watches_dead": 3}, run_seconds=(1, 5)))
+@mutant(
+    only({"watch_stalls": 0.5, "watch_broken": 0.1, "watches_dead": 3}, run_seconds=(1, 5)),
+    guard="settle_waits_for_pods",
+)
 def _settles_before_the_pods_are_known(change: Change) -> None:
     """Ended attempts are settled with the pods that were seen so far."""
     guard = "pods.running = 0 AND (attempt.pods_told_at IS NOT NULL OR pods.over >= asked.due)"
@@ -31,7 +34,7 @@ def _settles_before_the_pods_are_known(change: Change) -> None:
         change.cut(metering, name, guard, "pods.running = 0")
 
 
-@mutant(only({"lost": 0.05, "reply_lost": 0.1, "death": 0.001}))
+@mutant(only({"lost": 0.05, "reply_lost": 0.1, "death": 0.001}), guard="settle_waits_for_pods")
 def _holds_end_with_the_attempt(change: Change) -> None:
     """The hold of an attempt ends when the attempt does, although its pods may still run."""
     original = endings._void_unstarted  # noqa: SLF001
