@@ -178,7 +178,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--drawn", action="store_true", help="look for --mutant among all that seeds draw, not in its own swarm"
     )
-    parser.add_argument("--through", action="store_true", help="with --mutant: do not stop at the first find, count all")
+    parser.add_argument(
+        "--through", action="store_true", help="with --mutant: do not stop at the first find, count all"
+    )
     parser.add_argument("--table", action="store_true", help="with --mutant: also print the table of the page")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     add_arguments(parser)

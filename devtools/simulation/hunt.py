@@ -12,7 +12,7 @@ from .shrink import shrunk
 from .size import size_of
 from .swarm import ANY, Swarm
 
-HEAD = "| Defect | Seed | CPU s | Events | Promise | Model |\n|---|---|---|---|---|---|"
+HEAD = "| Defect | Seed | CPU s | Promise | Model |\n|---|---|---|---|---|"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Hunted:
     def row(self) -> str:
         """Its row of the table in docs/explanation/never-twice.md."""
         mutant = MUTANTS[self.name]
-        seed, events = (self.result.seed, len(self.result.timeline)) if self.finds else (f"not in {self.seeds}", "")
-        promises, guard = self.promises if self.finds else "", mutant.guard and f"`{mutant.guard}`"
-        return f"| `{self.name}`: {mutant.does} | {seed} | {self.cpu_seconds:.1f} | {events} | {promises} | {guard} |"
+        seed, promises = (self.result.seed, f"{self.promises} ") if self.finds else (f"not in {self.seeds}", "")
+        guard = mutant.guard and f"`{mutant.guard}` "
+        return f"| `{self.name}`: {mutant.does} | {seed} | {self.cpu_seconds:.1f} | {promises}| {guard}|"
 
     def figures(self) -> dict[str, Any]:
         """As JSON."""

@@ -4,7 +4,9 @@ import gc
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 
 from django.db import connection
@@ -50,6 +52,7 @@ class Result:
     seed: int
     size: Size = field(default_factory=Size)
     digest: str = ""
+    """The hash of the whole run: of each step, and of what was told, ran, and was committed."""
     breaks: list[str] = field(default_factory=list)
     timeline: list[str] = field(default_factory=list)
     steps: int = 0
@@ -120,9 +123,9 @@ class Runner:
         result.breaks += world.machine.unexpected
         if history is not None:
             self._write(world, history)
-        result.digest = world.scheduler.digest()
         world.history.add_changes(self.watch.rows(CHANGES))
         result.timeline = world.history.lines()
+        result.digest = _digest(world, result.timeline)
         result.steps, result.lock_waits = world.scheduler.steps, world.scheduler.lock_waits
         result.simulated_seconds = ((world.ended_us or world.scheduler.now_us) - world.scheduler.began_us) / 1e6
         result.faults, result.fault_count = world.faults.happened, world.faults.count
@@ -143,3 +146,10 @@ class Runner:
 
     def _prove(self) -> list[str]:
         return [*billing.queries.discrepancies(), *disagreements()]
+
+
+def _digest(world: World, timeline: Sequence[str]) -> str:
+    whole = blake2b(world.scheduler.digest().encode(), digest_size=16)
+    for part in (*timeline, *map(repr, world.history.asked)):
+        whole.update(part.encode())
+    return whole.hexdigest()

@@ -1,5 +1,6 @@
 """The sessions of all simulated processes in the database, which serve one actor after the other."""
 
+from heapq import heappop, heappush
 from typing import Any
 
 from psycopg.pq import TransactionStatus
@@ -12,11 +13,13 @@ that was ended as hanging may have left locks.
 
 
 class Sessions:
-    """All sessions of simulated processes, and those that serve no actor now: the last one that was given back serves next."""
+    """All sessions of simulated processes, and those that serve no actor now. The first of these serves next: it has planned the most
+    statements.
+    """
 
     def __init__(self) -> None:
         self._all: list[Any] = []
-        self._free: list[Any] = []
+        self._free: list[int] = []
         self._knowing: set[int] = set()
         """Which of them have plans of this run."""
 
@@ -28,7 +31,7 @@ class Sessions:
             if not raw.closed and raw.pgconn.transaction_status != TransactionStatus.IDLE:
                 raw.close()
         self._all = [raw for raw in self._all if not raw.closed]
-        self._free = self._all[::-1]
+        self._free = [*range(len(self._all))]
         self._knowing.clear()
 
     def add(self, raw: Any) -> None:
@@ -38,14 +41,14 @@ class Sessions:
     def take(self) -> Any:
         """One that is free; None if there is none."""
         while self._free:
-            raw = self._free.pop()
+            raw = self._all[heappop(self._free)]
             if not raw.closed:
                 return raw
         return None
 
     def give_back(self, raw: Any) -> None:
         """It holds nothing."""
-        self._free.append(raw)
+        heappush(self._free, self._all.index(raw))
 
     def forget_plans(self, raw: Any) -> None:
         """Once in a run, before its first statement."""

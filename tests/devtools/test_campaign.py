@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import benchmarks.campaign.__main__ as command
 from benchmarks.campaign.conductor import WAYS, Happened
 from benchmarks.campaign.judging import Outcome, WrongClocks, accelerating, survival
 from benchmarks.campaign.load import drawn, from_trace, jobs
@@ -239,3 +240,17 @@ def test_every_kind_of_finding_is_told_and_counted():
     figures = outcome.figures
     assert (figures["lost"], figures["ran_twice"], figures["misbilled"], figures["growing"]) == (1, 1, 1, 2)
     assert figures["faults_survived"] == "1/2"
+
+
+def test_the_command_prints_the_figures_that_the_page_names_as_json(monkeypatch, capsys):
+    slopes = judge_slopes(series(lambda _second: 1), BOUNDS, 120)
+    clean = Outcome(9, Verdict(), [], [], [], slopes, [], {"F1": True}, [])
+    wished = []
+    monkeypatch.setattr(command, "run", lambda _root, wish: wished.append(wish) or clean)
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(command.sys, "argv", ["campaign", "--minutes", "15", "--seed", "3"])
+    assert command.main() == 0
+    assert (wished[0].seconds, wished[0].seed) == (900, 3)
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    named = {"campaign_minutes": 15, "lost": 0, "ran_twice": 0, "misbilled": 0}
+    assert named.items() <= figures.items()

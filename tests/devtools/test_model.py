@@ -29,6 +29,13 @@ def exists(path):
     return False
 
 
+def test_the_program_prints_the_figures_that_the_page_names():
+    printed = set(re.findall(r'\\"(\w+)\\":', (CRATE / "src/main.rs").read_text()))
+    named = {"model_states", "breaks", "mutants", "mutants_caught"}
+    assert named <= printed
+    assert all(f"`{name}`" in PAGE for name in named)
+
+
 def test_there_are_guards():
     assert len(GUARDS) > 30
 

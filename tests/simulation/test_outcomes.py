@@ -1,8 +1,11 @@
 """Many seeds: side by side, stopped and resumed, and what they add up to."""
 
+import json
+
 import pytest
 
-from devtools.simulation.outcomes import Finished, Outcome, Tally
+from devtools.simulation.__main__ import _end
+from devtools.simulation.outcomes import Finished, Outcome, Tally, Wanted, run_seed
 
 
 def outcome(seed, *, is_broken=False):
@@ -50,3 +53,48 @@ def test_seeds_of_another_state_of_the_code_do_not_count(tmp_path):
     Finished(tmp_path / "seeds.jsonl", "this code").add(outcome(1))
     with pytest.raises(ValueError, match="another state of the code"):
         list(Finished(tmp_path / "seeds.jsonl", "other code").read())
+
+
+class Runner:
+    """Stands for the simulation: each run of a seed has the next of these hashes."""
+
+    def __init__(self, *digests):
+        self.digests, self.ran = list(digests), []
+
+    def cpu_seconds(self):
+        return len(self.ran), 2.0 * len(self.ran)
+
+    def run(self, seed, size, history=None):
+        self.ran.append(seed)
+        # Django must be set up before the gateway is imported, so this is not at the top.
+        from devtools.simulation.run import Result  # noqa: PLC0415
+
+        return Result(seed, size, self.digests.pop(0) if self.digests else "the same")
+
+
+def test_every_hundredth_seed_runs_twice():
+    runner = Runner()
+    outcomes = [run_seed(runner, seed, Wanted()) for seed in range(99, 302)]
+    assert [seed for seed in range(99, 302) if runner.ran.count(seed) == 2] == [100, 200, 300]
+    assert [one.seed for one in outcomes if one.is_repeated] == [100, 200, 300]
+    assert not any(one.is_broken for one in outcomes)
+    assert {(one.cpu_seconds, one.database_cpu_seconds) for one in outcomes} == {(1.0, 2.0)}, (
+        "the repetition does not count"
+    )
+
+
+def test_a_repetition_with_another_hash_is_a_broken_seed():
+    outcome = run_seed(Runner("one", "other"), 100, Wanted())
+    assert outcome.is_broken
+    assert any("the run differs from its repetition (one, other)" in line for line in outcome.shown)
+    assert not run_seed(Runner("one", "other"), 101, Wanted()).is_broken
+
+
+def test_the_last_line_has_the_figures_that_the_page_names(capsys):
+    tally = Tally(lambda _line: None)
+    tally.add(outcome(1))
+    assert _end(tally, {"percent": 93.0}) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert {"seeds", "seeds_per_second", "breaks", "steps", "coverage"} <= figures.keys()
+    tally.add(outcome(2, is_broken=True))
+    assert _end(tally, None) == 1

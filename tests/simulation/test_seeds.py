@@ -16,6 +16,7 @@ def test_no_seed_breaks_a_promise(beside, capsys):
     assert figures["breaks"] == 0, beside.printed
     assert figures["repeated"] >= 1, f"seed {FIRST} runs twice, and must be the same run both times"
     assert figures["steps"] > 1000
+    assert {"seeds", "seeds_per_second", "cpu_seconds_per_seed", "database_cpu_seconds_per_seed"} <= figures.keys()
 
 
 def test_a_guard_that_is_taken_away_is_found():

@@ -27,7 +27,7 @@ def test_the_same_sessions_serve_first_in_each_run():
         sessions.add(raw)
     sessions.give_back(first)
     sessions.give_back(second)
-    assert sessions.take() is second, "the last one that was given back"
+    assert sessions.take() is first, "it has planned the most statements"
     sessions.begin_run()
     assert [sessions.take(), sessions.take(), sessions.take()] == [first, second, None]
 

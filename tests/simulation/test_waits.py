@@ -58,3 +58,27 @@ def test_an_actor_that_sleeps_lets_its_session_serve_others():
     actor.backend = SimpleNamespace(pid=1, rest=lambda: rested.append(scheduler.now_us))
     scheduler.run(lambda: not scheduler.actors)
     assert rested == [0]
+
+
+def test_an_actor_lends_its_session_only_when_others_run_before_its_next_statement():
+    lent = []
+    scheduler = Scheduler(1, SimpleNamespace(), Policy(), 0)
+    process = SimpleNamespace(name="web", is_frozen=False)
+
+    def a_life(name):
+        def work():
+            for _ in range(20):
+                scheduler.give_way("statement")
+            scheduler.leave(actors[name])
+
+        return work
+
+    actors = {name: scheduler.add(name, process, a_life(name)) for name in ("one", "other")}
+    for name, actor in actors.items():
+        actor.backend = SimpleNamespace(
+            pid=1, lend=lambda name=name: lent.append((name, len(scheduler.actors), scheduler.current.name))
+        )
+    scheduler.run(lambda: not scheduler.actors)
+    assert {name for name, _, _ in lent} == {"one", "other"}
+    assert all(name == current and count == 2 for name, count, current in lent), "who is alone keeps its session"
+    assert len(lent) < 40, "at some steps, an actor goes on itself"

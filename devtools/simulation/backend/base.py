@@ -152,7 +152,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         try:
             return self._executed(execute, sql, params, many, context)
         finally:
-            scheduler.end_statement(may_release=self._may_have_released(sql))
+            scheduler.end_statement(may_release=self._may_have_released(about))
 
     def _use_session_of_now(self, wrapper: Any) -> None:
         """While its actor did not run, its session may have served others: the cursor goes on in the one that the actor has now."""
@@ -168,11 +168,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """One that reads all rows: what is read in parts would need its session until the end."""
         return self.cursor()
 
-    def _may_have_released(self, sql: str) -> bool:
+    def _may_have_released(self, about: "_About") -> bool:
         """Whether the statement may have released locks: it ended a transaction or a part of one, or unlocked something."""
         if self.connection is None:
             return True
-        about = _about(sql)
         return self.connection.pgconn.transaction_status not in _WITHIN or about.is_unlocking or about.ends_savepoint
 
     def _executed(self, execute: Callable[..., Any], sql: str, params: Any, many: Any, context: Any) -> Any:
@@ -205,7 +204,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         with raw.lock:
             raw.wait(_sent(raw.pgconn, f"BEGIN; {_beginning(scheduler)}{clock}"))
 
-    def _set_autocommit(self, autocommit: bool) -> None:
+    def _set_autocommit(self, autocommit: bool) -> None:  # noqa: FBT001 - as Django calls it
         """Sessions are never without autocommit: `_begin` begins transactions."""
         if self.stage is None:
             super()._set_autocommit(autocommit)  # type: ignore[misc]
