@@ -22,6 +22,8 @@ class Buffer:
         self._pods: dict[str, PodSeen] = {}
         self._gone_jobs: set[str] = set()
         self._gone_pods: set[str] = set()
+        self._vanished_pods: set[str] = set()
+        """Those of the gone pods whose deletion was not seen: a new list lacks them."""
         self._known_jobs: set[str] = set()
         self._known_pods: set[str] = set()
 
@@ -31,8 +33,9 @@ class Buffer:
     @property
     def weight(self) -> int:
         """The estimated size of the contents, in bytes."""
-        uids = len(self._known_jobs) + len(self._known_pods) + len(self._gone_jobs) + len(self._gone_pods)
-        return KNOWN_UID * uids + 2 * OBJECT * (len(self._jobs) + len(self._pods))
+        of_jobs = len(self._known_jobs) + len(self._gone_jobs)
+        of_pods = len(self._known_pods) + len(self._gone_pods) + len(self._vanished_pods)
+        return KNOWN_UID * (of_jobs + of_pods) + 2 * OBJECT * (len(self._jobs) + len(self._pods))
 
     def add_jobs(self, event: WatchEvent) -> None:
         """Adds one event of `watch_jobs`."""
@@ -54,7 +57,9 @@ class Buffer:
         uids = {pod.uid for pod in pods}
         if event.kind != "deleted":
             if event.kind == "listed":
-                self._forget(self._known_pods - uids, self._known_pods, {}, self._gone_pods)
+                missing = self._known_pods - uids
+                self._vanished_pods |= {uid for uid in missing if not self._has_ended(uid)}
+                self._forget(missing, self._known_pods, {}, self._gone_pods)
             self._known_pods |= uids
             self._pods.update((pod.uid, pod) for pod in pods)
             return
@@ -65,6 +70,11 @@ class Buffer:
     def _is_ours(self, pod: PodSeen) -> bool:
         """Whether it is the pod of an attempt: what prepares nodes is read by who asked for it."""
         return pod.labels.get(LABEL_INSTALL) == self._install and LABEL_PREPARATION not in pod.labels
+
+    def _has_ended(self, uid: str) -> bool:
+        """Whether an end of the pod is about to be recorded."""
+        pod = self._pods.get(uid)
+        return pod is not None and pod.finished_at is not None
 
     @staticmethod
     def _forget(uids: Iterable[str], known: set[str], pending: "dict[str, JobSeen]", gone: set[str]) -> None:
@@ -80,8 +90,10 @@ class Buffer:
             pods=list(self._pods.values()),
             gone_jobs=sorted(self._gone_jobs),
             gone_pods=sorted(self._gone_pods),
+            vanished_pods=sorted(self._vanished_pods),
         )
-        self._jobs, self._pods, self._gone_jobs, self._gone_pods = {}, {}, set(), set()
+        self._jobs, self._pods = {}, {}
+        self._gone_jobs, self._gone_pods, self._vanished_pods = set(), set(), set()
         return taken
 
     def give_back(self, taken: Observations) -> None:
@@ -90,6 +102,7 @@ class Buffer:
         self._pods = {pod.uid: pod for pod in taken.pods} | self._pods
         self._gone_jobs.update(taken.gone_jobs)
         self._gone_pods.update(taken.gone_pods)
+        self._vanished_pods.update(taken.vanished_pods)
 
 
 def only(kind: type[Seen], objects: Sequence[Any]) -> list[Seen]:

@@ -88,3 +88,22 @@ def test_only_what_a_destroyed_cluster_never_showed_need_not_be_metered(is_destr
     )
     said = [] if is_excused else [f"job {JOB} ran 90000 GPU-ms and is metered 0 GPU-ms"]
     assert judges.promise_15_what_ran_is_metered(there) == said
+
+
+@pytest.mark.parametrize(
+    ("lost_s", "uid", "is_excused"),
+    [((20, 35), "job-uid", True), ((31, 35), "job-uid", False), ((20, 35), "another", False), (None, "job-uid", False)],
+)
+def test_a_success_is_not_known_if_its_object_was_deleted_in_commits_that_were_lost(lost_s, uid, is_excused):
+    """Seed 41004: its client had cancelled it, and the program ended with 0 while it was being stopped."""
+    from devtools.simulation import judges  # noqa: PLC0415
+    from devtools.simulation.history import Sent  # noqa: PLC0415
+
+    reported = (ATTEMPT, 1, "failed", "job-5", "failed", "", "object_deleted", 1)
+    run = ran(code=0, to_us=40 * SECOND)
+    there: Any = world(cluster([run], overdue=set()), {})
+    there.watch = SimpleNamespace(rows=lambda *_: [reported])
+    there.lost_commits.spans += [] if lost_s is None else [(lost_s[0] * SECOND, lost_s[1] * SECOND)]
+    there.history = SimpleNamespace(sent=[Sent(30 * SECOND, "east", "delete_job", uid)])
+    said = "attempt 1 of job-5 is reported as failed (object_deleted), but all its pods succeeded"
+    assert judges.promise_8_an_end_is_told_as_it_was(there) == ([] if is_excused else [said])

@@ -6,13 +6,15 @@ from datetime import timedelta
 from unittest.mock import Mock
 
 import pytest
+from django.conf import settings
 
 from billing.models import UsageSegment
-from clusters.drivers import JobSeen, Unreachable
+from clusters.drivers import JobSeen, Unreachable, WatchEvent
 from clusters.drivers.simulated import SimulatedDriver, life, path_of
 from clusters.drivers.simulated.store import Store
 from federation import operations
 from federation.models import Attempt, Job, JobEvent, PodRun
+from federation.observer.buffer import Buffer
 from federation.operations import Observations, record_observations, unseen
 from foundation.clock import now
 from tests.live import place
@@ -98,6 +100,53 @@ def test_a_pod_that_vanished_ran_no_longer_than_its_job(members):
     assert standing(attempt) == (True, "posted")
     assert metered(attempt) == pytest.approx(2 * 0.5)
     assert JobEvent.objects.filter(attempt=attempt, kind="estimated").count() == 1
+
+
+def seen_in_lists(attempt, pod, *, minutes):
+    """A watch lists the pod, is then cut off, and lists it no more. It was last seen these minutes after its release."""
+    buffer = Buffer(settings.INSTALL_ID)
+    for listed in ([pod], []):
+        buffer.add_pods(WatchEvent("listed", listed))
+        record_observations(attempt.cluster_id, buffer.take())
+        PodRun.objects.filter(is_gone=False).update(observed_at=attempt.released_at + timedelta(minutes=minutes))
+
+
+def test_a_pod_that_a_new_list_of_the_watch_lacks_ran_no_longer_than_its_job(members):
+    attempt = held(make_attempt())
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    seen_in_lists(attempt, pod_of(attempt), minutes=2)
+    counted(attempt, minutes=31)
+    settle_now()
+    assert standing(attempt) == (True, "posted")
+    assert metered(attempt) == pytest.approx(2 * 0.5)
+
+
+def test_a_pod_that_waited_before_a_new_list_of_the_watch_lacked_it_is_billed_as_its_job_tells(members):
+    attempt = held(make_attempt())
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    seen_in_lists(attempt, pod_of(attempt, phase="Pending", started_at=None), minutes=1)
+    counted(attempt, minutes=6)
+    settle_now()
+    assert standing(attempt) == (True, "posted")
+    assert metered(attempt) == pytest.approx(2 * 5 / 60, abs=0.002)
+
+
+def test_a_pod_whose_end_was_seen_before_a_new_list_lacks_it_did_not_vanish(members):
+    attempt = held(make_attempt())
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    pod = pod_of(attempt)
+    ended = replace(pod, phase="Succeeded", exit_code=0, finished_at=pod.started_at + timedelta(minutes=4))
+    buffer = Buffer(settings.INSTALL_ID)
+    buffer.add_pods(WatchEvent("listed", [pod]))
+    record_observations(attempt.cluster_id, buffer.take())
+    buffer.add_pods(WatchEvent("changed", [ended]))
+    buffer.add_pods(WatchEvent("listed", []))
+    buffer.give_back(buffer.take())
+    record_observations(attempt.cluster_id, buffer.take())
+    counted(attempt, outcome="succeeded", minutes=31)
+    settle_now()
+    assert metered(attempt) == pytest.approx(2 * 4 / 60)
+    assert not JobEvent.objects.filter(attempt=attempt, kind="estimated").exists()
 
 
 def test_a_pod_that_was_deleted_without_a_reported_end_is_called_an_estimate_in_the_timeline_too(members):
