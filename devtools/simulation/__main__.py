@@ -61,18 +61,19 @@ def main(arguments: list[str]) -> int:
         if asked.serve is not None:
             serve(runner, _wanted(asked), lines)
             return 0
-        if asked.mutant:
-            from .hunt import hunt  # noqa: PLC0415 - it needs Django
+        if asked.mutant or asked.returned:
+            from .hunt import find_again, hunt  # noqa: PLC0415 - they need Django
 
-            print(plain(hunt(runner, asked, shrink_seconds=SHRINK_SECONDS)), flush=True)
+            found = find_again(runner) if asked.returned else hunt(runner, asked, shrink_seconds=SHRINK_SECONDS)
+            print(plain(found), flush=True)
             return 0
         return _in_this_process(runner, asked, lines)
 
 
 def _in_this_process(runner: "Runner", asked: argparse.Namespace, lines: Lines | None) -> int:
     tally, finished = _begun(asked)
-    for seed, size in KEPT if asked.kept else ():
-        tally.add(run_seed(runner, seed, Wanted(size)), is_kept=True)
+    for one in KEPT if asked.kept else ():
+        tally.add(run_seed(runner, one.seed, Wanted(one.size)), is_kept=True)
     for seed in _seeds(asked, tally):
         _note(run_seed(runner, seed, _wanted(asked)), tally, finished)
     return _end(tally, None if lines is None else figures_of([lines.reached()]))
@@ -83,7 +84,7 @@ def _side_by_side(asked: argparse.Namespace) -> int:
         sys.exit("--mutant runs in one process")
     tally, finished = _begun(asked)
     crew = Crew(asked.processes, _passed_on(asked))
-    kept = dict(KEPT) if asked.kept else {}
+    kept = {one.seed: one.size for one in KEPT} if asked.kept else {}
     for outcome in crew.run(chain(kept.items(), ((seed, None) for seed in _seeds(asked, tally)))):
         if outcome.seed in kept:
             tally.add(outcome, is_kept=True)
@@ -163,6 +164,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--processes", type=int, default=1, help="how many processes run seeds side by side")
     parser.add_argument("--resume", type=Path, help="a file of the seeds that ran: they do not run again")
     parser.add_argument("--kept", action="store_true", help="first the seeds of mended defects")
+    parser.add_argument(
+        "--returned", action="store_true", help="only the seeds of mended defects, each with its defect put back"
+    )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further seed after this time")
     parser.add_argument("--timeline", action="store_true", help="print the timeline of each seed")
     parser.add_argument("--history", type=Path, help="a folder for histories, as JSON lines")

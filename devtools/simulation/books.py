@@ -26,6 +26,7 @@ from . import exchanging
 from .adjustments import MONTH, adjust, key_of_a_day
 from .backend.base import DatabaseWrapper
 from .bad_days import BadDay
+from .committing import Commit
 from .exchanging import Exchange
 from .finance import Doing, Finance
 from .processes import Process
@@ -186,10 +187,11 @@ class Clerk:
         self._begins_at = world.begins_at
         self._finance = Finance(actor, chance, world.decided)
         self._exchange = Exchange(actor, world)
+        self._commit = Commit(actor, world)
 
     def first_wishes(self, count: int) -> list[Doing]:
         """Things to do on the next day. A budget is needed for much of it."""
-        return self._exchange.added_to([
+        return self._with_others([
             self._finance.first_budget(),
             self._finance.first_policy(),
             self._finance.credit(),
@@ -200,9 +202,12 @@ class Clerk:
 
     def wishes(self, count: int) -> list[Doing]:
         """Things to do a month later, in any order."""
-        return self._exchange.added_to(
+        return self._with_others(
             [self._any() if self._chance.random() < CLOSES else self._finance.any() for _ in range(count)]
         )
+
+    def _with_others(self, doings: list[Doing]) -> list[Doing]:
+        return self._commit.added_to(self._exchange.added_to(doings))
 
     def _on_the_next_day(self) -> Doing:
         if self._chance.random() < OFTEN:

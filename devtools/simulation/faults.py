@@ -127,6 +127,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "consolidated": (1.0, 1.0),
     # events
     "staged": (1.0, 3.0),
+    # when accountants work
+    "committed": (1.0, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (

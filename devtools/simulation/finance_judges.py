@@ -87,7 +87,7 @@ SELECT organisation.path, sum(line.amount)
   JOIN billing_ledgeraccount AS account ON account.id = line.account_id AND account.kind = 'tenant_expense'
   JOIN tenancy_tenant AS organisation ON organisation.id = entry.organisation_id
   LEFT JOIN billing_ledgerentry AS undone ON undone.id = entry.reverses_id
- WHERE entry.tenant_id IS NOT NULL AND coalesce(undone.kind, entry.kind) NOT IN ('idle', 'platform', 'adjustment', 'credit') GROUP BY 1
+ WHERE entry.tenant_id IS NOT NULL AND coalesce(undone.kind, entry.kind) NOT IN ('idle', 'platform', 'adjustment', 'credit', 'commitment') GROUP BY 1
 """
 
 

@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from .kept import KEPT
 from .mutants import MUTANTS, names, put_in
 from .report import show
 from .run import Result, Runner
@@ -84,6 +85,17 @@ def _hunt_one(name: str, runner: Runner, wanted: argparse.Namespace, shrink_seco
     if (result.breaks and wanted.shrink) or wanted.timeline:
         show(result, print, name, is_sound=wanted.sound)
     return Hunted(name, result, seeds, finds, used)
+
+
+def find_again(runner: Runner) -> dict[str, object]:
+    """Runs each kept seed with the defect that it found; returns the seeds that do not find it any more."""
+    missed = []
+    for kept in KEPT:
+        with put_in(kept.defect):
+            result = runner.run(kept.seed, kept.size)
+        print(kept.defect, result.line(), sorted(result.broken_promises), flush=True)
+        missed += [] if is_found(result) else [kept.seed]
+    return {"kept": len(KEPT), "missed": missed}
 
 
 def is_found(result: Result) -> bool:

@@ -2,6 +2,8 @@
 does, so each defect also has a separate test.
 """
 
+from dataclasses import dataclass
+
 from .size import Size
 
 NEWER = (
@@ -35,18 +37,42 @@ NEWER = (
     "prepulled",
     "consolidated",
     "staged",
+    "committed",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
-KEPT: tuple[tuple[int, Size], ...] = (
-    (1, Size(without=NEWER, scale="whole")),  # an object that was not released while another of its attempt already ran
-    (8, Size(without=NEWER, scale="whole")),  # a Job that another client took our label from
-    (11, Size(without=NEWER, scale="whole")),  # observers whose clocks are four minutes slow
-    (
-        20106,
-        Size(without=NEWER, scale="whole"),
-    ),  # a Job that passed its deadline, whose program ended well while it was stopped
-    (
-        85200,
-        Size(without=NEWER[NEWER.index("overtaken") :], scale="whole"),
-    ),  # the price of a removed cluster, which could not be corrected
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A seed, how it runs, and the mutant that puts the defect back which it found: then a judge must object again."""
+
+    seed: int
+    size: Size
+    defect: str
+
+
+def _before(kind: str, scale: str = "whole") -> Size:
+    """All that there was before this kind of fault was added."""
+    return Size(without=NEWER[NEWER.index(kind) :], scale=scale)
+
+
+FIRST = _before(NEWER[0])
+KEPT: tuple[Kept, ...] = (
+    Kept(21, _before("committed", "small"), "a_started_gang_is_not_released_on"),
+    Kept(3, Size(only=("stranger_edits",), scale="small"), "what_lists_lack_is_not_read"),
+    Kept(9, Size(only=("clocks_differ",), scale="small"), "an_observers_clock_dates_what_it_sees"),
+    Kept(20106, FIRST, "a_passed_deadline_is_no_excuse"),
+    Kept(85200, _before("overtaken"), "removed_clusters_have_no_prices"),
+    Kept(41004, _before("committed", "small"), "lost_deletions_are_no_excuse"),
+    Kept(
+        5300,
+        Size(
+            only=(
+                "consolidated", "node_dies", "eviction", "cut_off", "drained", "limit_cut", "programs_report", "pressed",
+                "reserved", "commit_lost_done", "clocks_differ",
+            ),
+            scale="whole",
+        ),
+        "what_lists_lack_was_seen_to_go",
+    ),
+)  # fmt: skip

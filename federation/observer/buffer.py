@@ -57,9 +57,8 @@ class Buffer:
         uids = {pod.uid for pod in pods}
         if event.kind != "deleted":
             if event.kind == "listed":
-                missing = self._known_pods - uids
-                self._vanished_pods |= {uid for uid in missing if not self._has_ended(uid)}
-                self._forget(missing, self._known_pods, {}, self._gone_pods)
+                self._vanished_pods |= self._known_pods - uids
+                self._forget(self._known_pods - uids, self._known_pods, {}, self._gone_pods)
             self._known_pods |= uids
             self._pods.update((pod.uid, pod) for pod in pods)
             return
@@ -70,11 +69,6 @@ class Buffer:
     def _is_ours(self, pod: PodSeen) -> bool:
         """Whether it is the pod of an attempt: what prepares nodes is read by who asked for it."""
         return pod.labels.get(LABEL_INSTALL) == self._install and LABEL_PREPARATION not in pod.labels
-
-    def _has_ended(self, uid: str) -> bool:
-        """Whether an end of the pod is about to be recorded."""
-        pod = self._pods.get(uid)
-        return pod is not None and pod.finished_at is not None
 
     @staticmethod
     def _forget(uids: Iterable[str], known: set[str], pending: "dict[str, JobSeen]", gone: set[str]) -> None:

@@ -188,6 +188,7 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
        initializing_at = CASE WHEN starts_with(pod.reason, 'Initializing:') OR starts_with(excluded.reason, 'Initializing:')
                               THEN excluded.observed_at ELSE pod.initializing_at END,
        is_estimated = pod.is_estimated OR excluded.is_estimated,
+       last_seen_at = CASE WHEN excluded.finished_at IS NULL THEN pod.last_seen_at END,
        observed_at = CASE WHEN pod.is_gone THEN pod.observed_at ELSE excluded.observed_at END
  WHERE pod.finished_at IS NULL AND pod.attempt_id = excluded.attempt_id AND pod.position = excluded.position
    AND (pod.phase, pod.node, pod.reason, pod.disruption, pod.started_at, pod.finished_at) IS DISTINCT FROM

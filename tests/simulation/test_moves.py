@@ -15,7 +15,7 @@ ELSEWHERE = {
     "clocks_differ", "list_lacks", "name_taken", "uid_lies", "hook_changes", "hook_refuses", "hook_fails",
     "late", "service_name_taken", "wishes_refused", "gate_forbidden", "gate_refused",
     "release_unheard", "nodes_kill", "month_ends", "unannounced", "overtaken", "logs_decide",
-    "budgeted", "room_kept", "exchanged", "consolidated",
+    "budgeted", "room_kept", "exchanged", "consolidated", "committed",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 

@@ -1,10 +1,10 @@
-"""Most worlds are small; those of kept seeds, and those in which a defect is looked for in its swarm, are whole."""
+"""Most worlds are small; those in which a defect is looked for in its swarm, are whole."""
 
 import pytest
 
 from devtools.simulation.faults import RATES, Faults
 from devtools.simulation.kept import KEPT
-from devtools.simulation.scale import SMALL, WHOLE, scale_of
+from devtools.simulation.scale import SCALES, SMALL, WHOLE, scale_of
 from devtools.simulation.swarm import ANY, only
 
 
@@ -24,8 +24,9 @@ def test_the_swarm_of_a_defect_says_how_much_there_is():
     assert {scale_of(seed, "", only({"death": 0.1})).name for seed in range(20)} == {"whole"}
 
 
-def test_kept_seeds_have_whole_worlds():
-    assert {size.scale for _, size in KEPT} == {"whole"}
+def test_a_kept_seed_names_its_scale_and_a_seed_of_its_own():
+    assert {one.size.scale for one in KEPT} <= set(SCALES)
+    assert len({one.seed for one in KEPT}) == len(KEPT)
 
 
 @pytest.mark.parametrize("seed", range(3, 9))

@@ -2,6 +2,7 @@
 
 import sys
 
+from devtools.simulation.kept import KEPT
 from devtools.simulation.outcomes import Finished
 
 from .conftest import FIRST, simulate
@@ -22,6 +23,11 @@ def test_no_seed_breaks_a_promise(beside, capsys):
 def test_a_guard_that_is_taken_away_is_found():
     figures, printed = simulate("--mutant", "released_before_it_is_committed", "--seeds", "10")
     assert figures == {"mutants": 1, "mutants_caught": 1}, printed
+
+
+def test_each_kept_seed_finds_its_defect_when_that_is_put_back():
+    figures, printed = simulate("--returned")
+    assert figures == {"kept": len(KEPT), "missed": []}, printed
 
 
 def digests(printed):

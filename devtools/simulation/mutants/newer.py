@@ -1,13 +1,15 @@
-"""Guards of pulled images, of room that is kept for jobs, of moves for larger jobs, of copied data, and of
-converted charges.
+"""Guards of pulled images, of room that is kept for jobs, of moves for larger jobs, of copied data, of converted charges, and
+of commitments.
 """
 
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import quotas.operations
-from billing.operations import periods
+from billing.engine import commitments
+from billing.operations import commitment_days, periods
 from devtools.simulation.swarm import Swarm, only
 from federation.engine import prepulls, staging
 from federation.engine.prepulls import Outcome, Verdict
@@ -29,6 +31,7 @@ from . import Change, mutant
 KEPT = {"room_kept": 1.0}
 MOVED = only({"consolidated": 1.0}, chaos_seconds=(90.0, 150.0))
 STAGED = only({"staged": 3.0, "reply_lost": 0.1, "death": 0.001})
+COMMITTED = Swarm(rates={"committed": 1.0}, chaos_seconds=(25.0, 60.0), cancels=0.0, run_seconds=(60, 200), keeps_books=True)
 PULLED = {"prepulled": 3.0, "reply_lost": 0.1, "death": 0.001}
 
 
@@ -130,3 +133,27 @@ def _holds_of_waits_go_on(change: Change) -> None:
 def _corrected_rates_change_nothing(change: Change) -> None:
     """Days whose rate came, or was corrected, after they were posted are not converted again."""
     change.put(periods, "convert_days", lambda _turn=None: 0)
+
+
+@mutant(COMMITTED)
+def _two_commitments_cover_one_use(change: Change) -> None:
+    """What one commitment has covered is left for the next one."""
+    original = commitments._Usage.take  # noqa: SLF001 - the guard
+
+    def take(self: Any, one: Any, hour: Any) -> Any:
+        key = one.flavor, one.capacity_type, hour
+        self.left[key] = Counter(self.whole.get(key, {}))
+        return original(self, one, hour)
+
+    change.put(commitments._Usage, "take", take)  # noqa: SLF001 - the guard
+
+
+@mutant(COMMITTED)
+def _other_terms_change_nothing(change: Change) -> None:
+    """A day that was split once is not split again, whatever version applies."""
+    original = commitment_days.missing_entries
+
+    def missing_entries(wanted: Any, standing: Any, posted: Any) -> Any:
+        return () if standing else original(wanted, standing, posted)
+
+    change.put(commitment_days, "missing_entries", missing_entries)

@@ -131,7 +131,8 @@ def test_a_pod_that_waited_before_a_new_list_of_the_watch_lacked_it_is_billed_as
     assert metered(attempt) == pytest.approx(2 * 5 / 60, abs=0.002)
 
 
-def test_a_pod_whose_end_was_seen_before_a_new_list_lacks_it_did_not_vanish(members):
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_pod_whose_end_is_reported_did_not_vanish_although_a_new_list_lacks_it(members, is_late):
     attempt = held(make_attempt())
     members[attempt.cluster_id] = Member(attempt.cluster.identity)
     pod = pod_of(attempt)
@@ -139,9 +140,12 @@ def test_a_pod_whose_end_was_seen_before_a_new_list_lacks_it_did_not_vanish(memb
     buffer = Buffer(settings.INSTALL_ID)
     buffer.add_pods(WatchEvent("listed", [pod]))
     record_observations(attempt.cluster_id, buffer.take())
-    buffer.add_pods(WatchEvent("changed", [ended]))
+    buffer.add_pods(WatchEvent("changed", [pod if is_late else ended]))
     buffer.add_pods(WatchEvent("listed", []))
     buffer.give_back(buffer.take())
+    record_observations(attempt.cluster_id, buffer.take())
+    assert PodRun.objects.filter(last_seen_at=None).exists() is not is_late
+    buffer.add_pods(WatchEvent("deleted", [ended]))
     record_observations(attempt.cluster_id, buffer.take())
     counted(attempt, outcome="succeeded", minutes=31)
     settle_now()
