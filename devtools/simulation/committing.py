@@ -66,7 +66,7 @@ class Commit:
             return
         plan = plan_commitments(self._actor, "acme", text)
         if how == "commits as planned":
-            apply_commitments(self._actor, "acme", text, plan.digest if chance.random() < 0.9 else "another")  # noqa: PLR2004
+            apply_commitments(self._actor, "acme", text, plan.digest if chance.random() < 0.9 else "another")
 
     def _terms(self, name: str, chance: random.Random) -> str:
         start = self._begins_at + chance.choice((-24 * 40, -2, -1, 0, 0, 0, 1)) * HOUR
@@ -137,7 +137,7 @@ def promise_16_commitments_cost_what_was_paid_and_used(world: "World") -> list[s
             found.append(f"{where} is not split")
             continue
         due = _take(one, left) - int(one.used_quantity)
-        if (one.quantity, one.amortised) != (one.units * A_UNIT_HOUR, one.part):
+        if (int(one.quantity), one.amortised) != (one.units * A_UNIT_HOUR, one.part):
             found.append(f"{where} has {one.quantity} for {one.amortised}, and should cost {one.part}")
         if due < -TOLERANCE or (due > TOLERANCE and not credits_losses):
             found.append(f"{where} counts {one.used_quantity}, and lacks {float(due)}")

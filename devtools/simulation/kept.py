@@ -56,12 +56,10 @@ def _before(kind: str, scale: str = "whole") -> Size:
     return Size(without=NEWER[NEWER.index(kind) :], scale=scale)
 
 
-FIRST = _before(NEWER[0])
 KEPT: tuple[Kept, ...] = (
     Kept(21, _before("committed", "small"), "a_started_gang_is_not_released_on"),
     Kept(3, Size(only=("stranger_edits",), scale="small"), "what_lists_lack_is_not_read"),
     Kept(9, Size(only=("clocks_differ",), scale="small"), "an_observers_clock_dates_what_it_sees"),
-    Kept(20106, FIRST, "a_passed_deadline_is_no_excuse"),
     Kept(85200, _before("overtaken"), "removed_clusters_have_no_prices"),
     Kept(41004, _before("committed", "small"), "lost_deletions_are_no_excuse"),
     Kept(

@@ -15,7 +15,9 @@ QUANTITY = Decimal(7_200_000_000)
 QUARTER = QUANTITY / 4
 
 
-def split(hour=0, *, name="early", quantity: Decimal | None = QUANTITY, used_quantity=QUARTER, amortised="1.5", used="0.375"):
+def split(
+    hour=0, *, name="early", quantity: Decimal | None = QUANTITY, used_quantity=QUARTER, amortised="1.5", used="0.375"
+):
     """An hour of two GPUs for two hours, for three dollars."""
     said = (quantity, used_quantity, Decimal(amortised), Decimal(used))
     return (name, ["east"], "h100", "on_demand", 2, START, START + 2 * HOUR, Decimal(3), START + hour * HOUR, *said)
@@ -48,7 +50,9 @@ CASES = {
     "another number of units": Case([split(), unused(quantity=QUANTITY - 1)], says="has 7199999999"),
     "tenants bear something else": Case(borne="0.374", says="tenants bear 0.374"),
     "a second one takes what is left": Case([split(), unused(0, name="late")]),
-    "two for one use": Case([split(), split(name="late")], borne="0.75", says="of late counts 1800000000, and lacks -1800000000"),
+    "two for one use": Case(
+        [split(), split(name="late")], borne="0.75", says="of late counts 1800000000, and lacks -1800000000"
+    ),
 }
 
 

@@ -1,5 +1,5 @@
-"""Defects that were mended, as they were: each has a seed that is kept because it found it (`devtools.simulation.kept`). Two were
-errors of judges.
+"""Defects that were mended, as they were: each has a seed that is kept because it found it (`devtools.simulation.kept`). One was
+an error of a judge.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from billing.queries import corrections
 from clusters.models import Cluster
 from clusters.operations import record_contact
 from clusters.queries import visible_clusters
-from devtools.simulation import cluster, judges
+from devtools.simulation import judges
 from devtools.simulation.swarm import only
 from federation.observer import buffer
 from federation.operations import reconciliation
@@ -45,21 +45,9 @@ def _an_observers_clock_dates_what_it_sees(change: Change) -> None:
     change.put(clusters.operations, "record_contact", contact)
 
 
-@mutant(only({}, run_seconds=(60, 200)))
-def _a_passed_deadline_is_no_excuse(change: Change) -> None:
-    """The judge of ends takes each program that ends with 0 for a success, also of a Job that passed its deadline."""
-    original = cluster.Cluster._pass_deadline  # noqa: SLF001
-
-    def pass_deadline(self: Any, job: Any) -> None:
-        original(self, job)
-        self.overdue.clear()
-
-    change.put(cluster.Cluster, "_pass_deadline", pass_deadline)
-
-
 @mutant(only({"database_restored": 2}, cancels=1, run_seconds=(20, 60)))
 def _lost_deletions_are_no_excuse(change: Change) -> None:
-    """The judge of ends does the same for a Job that was deleted in commits that were lost."""
+    """The judge of ends takes each program that ends with 0 for a success, also of a Job that was deleted in commits that were lost."""
     change.put(judges, "_stopped_in_lost_commits", lambda _: set())
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import quotas.operations
-from billing.engine import commitments
+from billing.engine import commitments, shared_entries
 from billing.operations import commitment_days, periods
 from devtools.simulation.swarm import Swarm, only
 from federation.engine import prepulls, staging
@@ -31,7 +31,9 @@ from . import Change, mutant
 KEPT = {"room_kept": 1.0}
 MOVED = only({"consolidated": 1.0}, chaos_seconds=(90.0, 150.0))
 STAGED = only({"staged": 3.0, "reply_lost": 0.1, "death": 0.001})
-COMMITTED = Swarm(rates={"committed": 1.0}, chaos_seconds=(25.0, 60.0), cancels=0.0, run_seconds=(60, 200), keeps_books=True)
+COMMITTED = Swarm(
+    rates={"committed": 1.0}, chaos_seconds=(25.0, 60.0), cancels=0.0, run_seconds=(60, 200), keeps_books=True
+)
 PULLED = {"prepulled": 3.0, "reply_lost": 0.1, "death": 0.001}
 
 
@@ -151,7 +153,7 @@ def _two_commitments_cover_one_use(change: Change) -> None:
 @mutant(COMMITTED)
 def _other_terms_change_nothing(change: Change) -> None:
     """A day that was split once is not split again, whatever version applies."""
-    original = commitment_days.missing_entries
+    original = shared_entries.missing_entries
 
     def missing_entries(wanted: Any, standing: Any, posted: Any) -> Any:
         return () if standing else original(wanted, standing, posted)
