@@ -44,7 +44,7 @@ class Hunted:
     def figures(self) -> dict[str, Any]:
         """As JSON."""
         result = self.result
-        told = {"found": self.finds > 0, "seeds": self.seeds, "finds": self.finds, "seed": result.seed}
+        told: dict[str, Any] = {"found": self.finds > 0, "seeds": self.seeds, "finds": self.finds, "seed": result.seed}
         told |= {"cpu_seconds": round(self.cpu_seconds, 1), "by": sorted(result.broken_promises)}
         return told | {"steps": result.steps, "events": len(result.timeline), "faults": result.faults.total()}
 

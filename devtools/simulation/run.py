@@ -52,7 +52,7 @@ class Result:
     seed: int
     size: Size = field(default_factory=Size)
     digest: str = ""
-    """The hash of the whole run: of each step, and of what was told, ran, and was committed."""
+    """The hash of the whole run: of each step, of the timeline, and of what clients asked and received."""
     breaks: list[str] = field(default_factory=list)
     timeline: list[str] = field(default_factory=list)
     steps: int = 0

@@ -2,6 +2,8 @@
 
 import json
 import random
+import signal
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
@@ -247,8 +249,8 @@ def test_the_command_prints_the_figures_that_the_page_names_as_json(monkeypatch,
     clean = Outcome(9, Verdict(), [], [], [], slopes, [], {"F1": True}, [])
     wished = []
     monkeypatch.setattr(command, "run", lambda _root, wish: wished.append(wish) or clean)
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(command.sys, "argv", ["campaign", "--minutes", "15", "--seed", "3"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["campaign", "--minutes", "15", "--seed", "3"])
     assert command.main() == 0
     assert (wished[0].seconds, wished[0].seed) == (900, 3)
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -67,6 +67,10 @@ class Runner:
         return Result(seed, size, breaks=breaks, timeline=["one", "two"], steps=70, faults=Counter(lost=1))
 
 
+def a_runner():
+    return Runner()
+
+
 def wanted(**more):
     told = {
         "mutant": "recalls_without_asking", "sound": True, "drawn": False, "history": None, "timeline": False, "shrink": False,
@@ -79,7 +83,7 @@ def wanted(**more):
 def test_a_hunt_stops_at_the_first_find_and_prints_the_row_of_the_page(capsys):
     from devtools.simulation.hunt import hunt  # noqa: PLC0415 - likewise
 
-    runner = Runner()
+    runner = a_runner()
     assert hunt(runner, wanted(table=True), shrink_seconds=1) == {"mutants": 1, "mutants_caught": 1}
     assert runner.ran == [1, 2, 3]
     lines = capsys.readouterr().out.splitlines()
@@ -93,7 +97,7 @@ def test_a_hunt_stops_at_the_first_find_and_prints_the_row_of_the_page(capsys):
 def test_a_hunt_to_the_end_counts_all_finds(capsys):
     from devtools.simulation.hunt import hunt  # noqa: PLC0415 - likewise
 
-    assert hunt(Runner(), wanted(through=True), shrink_seconds=1)["mutants_caught"] == 1
+    assert hunt(a_runner(), wanted(through=True), shrink_seconds=1)["mutants_caught"] == 1
     figures = json.loads(capsys.readouterr().out.splitlines()[0].partition(" ")[2])
     assert (figures["seeds"], figures["finds"], figures["seed"]) == (10, 2, 3)
 
@@ -101,7 +105,10 @@ def test_a_hunt_to_the_end_counts_all_finds(capsys):
 def test_a_defect_that_no_seed_finds_is_none_that_was_caught(capsys):
     from devtools.simulation.hunt import hunt  # noqa: PLC0415 - likewise
 
-    assert hunt(Runner(), wanted(first=6, seeds=2, table=True), shrink_seconds=1) == {"mutants": 1, "mutants_caught": 0}
+    assert hunt(a_runner(), wanted(first=6, seeds=2, table=True), shrink_seconds=1) == {
+        "mutants": 1,
+        "mutants_caught": 0,
+    }
     row = ROW.fullmatch(capsys.readouterr().out.splitlines()[-1])
     assert row is not None
     assert row.group(2) == " not in 2 "

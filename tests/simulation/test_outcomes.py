@@ -72,8 +72,12 @@ class Runner:
         return Result(seed, size, self.digests.pop(0) if self.digests else "the same")
 
 
+def a_runner(*digests):
+    return Runner(*digests)
+
+
 def test_every_hundredth_seed_runs_twice():
-    runner = Runner()
+    runner = a_runner()
     outcomes = [run_seed(runner, seed, Wanted()) for seed in range(99, 302)]
     assert [seed for seed in range(99, 302) if runner.ran.count(seed) == 2] == [100, 200, 300]
     assert [one.seed for one in outcomes if one.is_repeated] == [100, 200, 300]
@@ -84,10 +88,10 @@ def test_every_hundredth_seed_runs_twice():
 
 
 def test_a_repetition_with_another_hash_is_a_broken_seed():
-    outcome = run_seed(Runner("one", "other"), 100, Wanted())
+    outcome = run_seed(a_runner("one", "other"), 100, Wanted())
     assert outcome.is_broken
     assert any("the run differs from its repetition (one, other)" in line for line in outcome.shown)
-    assert not run_seed(Runner("one", "other"), 101, Wanted()).is_broken
+    assert not run_seed(a_runner("one", "other"), 101, Wanted()).is_broken
 
 
 def test_the_last_line_has_the_figures_that_the_page_names(capsys):

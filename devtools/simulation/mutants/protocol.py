@@ -1,4 +1,4 @@
-"""Further guards that the protocol model has: what is created, ends and comes back."""
+"""Further guards that the protocol model has: what is created, ends and returns."""
 
 from collections.abc import Mapping
 from typing import Any
