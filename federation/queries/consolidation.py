@@ -45,7 +45,7 @@ SELECT plan.id, move.job_id, move.expected_id, cluster.name, move.nodes::text, p
   JOIN clusters_cluster AS cluster ON cluster.id = move.expected_id
   LEFT JOIN quotas_hold AS hold ON hold.holder_id = attempt.id AND attempt.finished_at IS NULL
   LEFT JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
- WHERE plan.deadline_at > %(now)s AND attempt.stop_requested_at IS NOT NULL AND job.state NOT IN ('cancelling', 'cancelled', 'suspended') AND job.suspend_requested_at IS NULL
+ WHERE plan.deadline_at > %(now)s AND job.state NOT IN ('cancelling', 'cancelled', 'suspended') AND job.suspend_requested_at IS NULL
    AND (attempt.finished_at IS NULL OR job.state = 'queued' AND job.attempts_made = attempt.number)
  ORDER BY 1, 11, 2
 """
