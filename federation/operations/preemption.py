@@ -20,8 +20,9 @@ from django.db.models.functions import Now
 import quotas.operations
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.locks import lock_jobs_and_attempts
-from federation.models import Attempt, Job, JobEvent, Preemption, PreemptionVictim, Standstill
+from federation.models import Attempt, Job, JobEvent, Preemption, PreemptionVictim
 from federation.queries.preemption import load_claims
+from federation.queries.standstill import is_dispatch_closed
 from foundation.outbox import announce
 from foundation.rows import insert_rows
 from foundation.transactions import retried
@@ -100,7 +101,7 @@ def _still_holds(
     beneficiary: Job, jobs: Mapping[UUID, Job], attempts: Mapping[UUID, Attempt], victims: Mapping[UUID, Victim]
 ) -> bool:
     """Whether what was decided is still allowed, now that the rows are locked."""
-    if beneficiary.state != JobState.QUEUED or Standstill.objects.filter(ended_at=None).exists():
+    if beneficiary.state != JobState.QUEUED or is_dispatch_closed():
         return False
     if Preemption.objects.filter(beneficiary=beneficiary, ended_at=None).exists():
         return False
