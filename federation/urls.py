@@ -12,6 +12,7 @@ from .api import moves as moves_api
 from .api import policies as policies_api
 from .api import preemptions as preemptions_api
 from .api import prepulls as prepulls_api
+from .api import previews as previews_api
 from .api import priority_classes as priority_classes_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
@@ -30,6 +31,7 @@ from .web import (
     moves,
     policies,
     prepulls,
+    previews,
     priority_classes,
     reservations,
     shares,
@@ -77,6 +79,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("tree", tree_api.Tree.as_view()),
     path("tree/plan", tree_api.TreePlanView.as_view()),
     path("tree/apply", tree_api.TreeApplyView.as_view()),
+    path("tree/preview", previews_api.TreePreview.as_view()),
+    path("quotas/preview", previews_api.QuotaPreview.as_view()),
     path("reservations", reservations_api.Reservations.as_view()),
     path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
@@ -109,6 +113,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("standstill/", standstill.shown, name="standstill"),
     path("standstill/open/", standstill.open_again, name="standstill-open"),
     path("capacity/", capacity.capacity, name="capacity"),
+    path("quotas/preview/", previews.quota_preview, name="quota-preview"),
     path("shares/", shares.shares, name="shares"),
     path("shares/set/", shares.set_share, name="share-set"),
     path("reservations/", reservations.reservations, name="reservations"),

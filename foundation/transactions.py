@@ -14,6 +14,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 CAUSES = {"40P01": "deadlock", "40001": "serialization"}
+LOCK_WAIT = "55P03"
 MOST_TRIES = 4
 PAUSE_SECONDS = 0.05
 """The pause before the first retry, half of it random; it doubles before each further one."""
@@ -41,3 +42,8 @@ def retried(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         return work(*args, **kwargs)
 
     return run
+
+
+def is_contention(error: OperationalError) -> bool:
+    """Whether the transaction was aborted because of others that change the same rows: a later one may succeed."""
+    return getattr(error.__cause__, "sqlstate", "") in {*CAUSES, LOCK_WAIT}

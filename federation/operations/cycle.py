@@ -79,20 +79,25 @@ def run_scheduling_cycle() -> Round:
     with figures.CYCLE_SECONDS.time():
         quotas.operations.keep_half_life(settings.FAIR_SHARE_HALF_LIFE_SECONDS)
         in_use = features_in_use()
-        if in_use.claims:
-            end_claims()
-        if in_use.consolidations:
-            end_plans()
+        end_what_is_over(in_use)
         if in_use.lowered_limits:
             take_back_surplus()
-        if in_use.reservations:
-            release_no_shows()
-        if in_use.data_waits:
-            end_waits()
         done = _run(load_snapshot(database_now(), QUEUE_DEPTH, in_use), in_use)
     figures.DECISIONS.labels("placed").inc(done.placed)
     figures.DECISIONS.labels("waiting").inc(done.waiting)
     return done
+
+
+def end_what_is_over(in_use: InUse) -> None:
+    """Ends the claims, plans, reservations and waits for data that have passed, before a round reads anything."""
+    if in_use.claims:
+        end_claims()
+    if in_use.consolidations:
+        end_plans()
+    if in_use.reservations:
+        release_no_shows()
+    if in_use.data_waits:
+        end_waits()
 
 
 def _run(snapshot: Snapshot, in_use: InUse) -> Round:

@@ -175,7 +175,7 @@ def _loan(loan: Loan | None) -> dict[str, Any] | None:
     }
 
 
-def _loan_text(loan: Loan) -> str:
+def loan_text(loan: Loan) -> str:
     """`acme/b holds 12 gpu, of which 8 are its own`."""
     held, nominal = (format_amount(loan.resource, amount) for amount in (loan.held, loan.nominal))
     late = ", and this job has run longer than its estimate" if loan.is_overdue else ""
@@ -208,7 +208,7 @@ def _stop(attempt: Attempt, victim: Victim, beneficiary: Job) -> None:
     if victim.loan is None:
         why = f"which has priority {beneficiary.priority}; this job has {victim.run.priority}"
     else:
-        why = f"whose tenant takes back quota that it lent: {_loan_text(victim.loan)}"
+        why = f"whose tenant takes back quota that it lent: {loan_text(victim.loan)}"
     transitions.interrupt([attempt], ReasonCode.PREEMPTED_FOR_JOB, message, f"{message}, {why}. {what_follows(victim)}")
 
 

@@ -153,8 +153,7 @@ def with_consolidation(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
     """The snapshot with what plans keep; and with what may be moved, if some job that policies allow moves for has waited longer
     than the patience of the cycle, and no long search has just been in vain.
     """
-    if in_use.consolidations and (claims := load_plan_claims(snapshot.now)):
-        snapshot = replace(snapshot, claims=(*snapshot.claims, *claims))
+    snapshot = with_plan_claims(snapshot, in_use)
     share = float(settings.CONSOLIDATION_SHARE)
     if not share or not settings.CONSOLIDATION_MOST_MOVES or searches.are_resting:
         return snapshot
@@ -176,6 +175,13 @@ def with_consolidation(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
     again = requests_again(snapshot.now, [one.run.job_id for one in movable])
     overdrawn = snapshot.overdrawn or load_overdrawn()
     return replace(snapshot, consolidation=rules, returning=again, overdrawn=overdrawn)
+
+
+def with_plan_claims(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
+    """The snapshot with what plans keep."""
+    if in_use.consolidations and (claims := load_plan_claims(snapshot.now)):
+        return replace(snapshot, claims=(*snapshot.claims, *claims))
+    return snapshot
 
 
 def _waiting(snapshot: Snapshot) -> list[JobRequest]:

@@ -22,9 +22,12 @@ SELECT tenant.path, hold.cluster_name, hold.amounts::text
 """
 
 
-def load_beyond() -> tuple[Beyond, ...]:
-    """The organisations with such limits. One query if there are none."""
-    rows = QuotaLimit.objects.select_related("tenant").filter(removed_at=None, reclaim_at__lte=Now())
+def load_beyond(*, also_later: bool = False) -> tuple[Beyond, ...]:
+    """The organisations with such limits; with `also_later`, also those whose delay has not passed yet. One query if there
+    are none.
+    """
+    rows = QuotaLimit.objects.select_related("tenant").filter(removed_at=None)
+    rows = rows.filter(reclaim_at__isnull=False) if also_later else rows.filter(reclaim_at__lte=Now())
     due = [_surplus(row) for row in rows.order_by("tenant__depth", "id")]
     if not due:
         return ()

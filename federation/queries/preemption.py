@@ -1,7 +1,7 @@
 """What preemption reads: who may replace whom, what is claimed, and how much may be stopped now."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -267,10 +267,16 @@ def load_allowance(organisations: Sequence[str]) -> Allowance:
     with connection.cursor() as cursor:
         cursor.execute(SPENT, [list(organisations)])
         spent = {name: int(milli) for name, milli in cursor.fetchall()}
-        if not spent:
-            return Allowance(settings.PREEMPTION_MOST_VICTIMS)
-        cursor.execute(HELD, [CORES_PER_GPU, list(spent)])
-        held = {name: int(milli) for name, milli in cursor.fetchall()}
-    share = Fraction(settings.PREEMPTION_HOURLY_SHARE)
-    left = {name: max(0, int(share * held.get(name, 0)) - milli) for name, milli in spent.items()}
+    if not spent:
+        return Allowance(settings.PREEMPTION_MOST_VICTIMS)
+    shares = hourly_shares(spent)
+    left = {name: max(0, shares.get(name, 0) - milli) for name, milli in spent.items()}
     return Allowance(settings.PREEMPTION_MOST_VICTIMS, left)
+
+
+def hourly_shares(organisations: Iterable[str]) -> dict[str, int]:
+    """By organisation, how much of what it holds may be stopped in an hour, in thousandths of a GPU."""
+    share = Fraction(settings.PREEMPTION_HOURLY_SHARE)
+    with connection.cursor() as cursor:
+        cursor.execute(HELD, [CORES_PER_GPU, list(organisations)])
+        return {name: int(share * int(milli)) for name, milli in cursor.fetchall()}

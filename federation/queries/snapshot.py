@@ -26,7 +26,7 @@ from billing.queries import PriceView
 from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView
 from federation.models import LIVE_ATTEMPT_STATES
-from federation.queries.consolidation import with_consolidation
+from federation.queries.consolidation import with_consolidation, with_plan_claims
 from federation.queries.images import known_images, pull_seconds
 from federation.queries.in_use import ALL, InUse
 from federation.queries.kept_room import jobs_that_await_data, load_kept
@@ -62,11 +62,11 @@ Use = Mapping[str, NodeResources]
 """By node name."""
 
 
-def load_snapshot(now: datetime, depth: int, features: InUse | None = None) -> Snapshot:
+def load_snapshot(now: datetime, depth: int, features: InUse | None = None, *, with_moves: bool = True) -> Snapshot:
     """The input of a cycle at `now`, with the first `depth` jobs of the queue.
 
     With `features`, only what the decisions depend on: those that are not in use cost no query, nor do the shares of tenants
-    if all jobs are of one. Without it, everything.
+    if all jobs are of one. Without it, everything. `with_moves`: also which running jobs may move so that others fit.
     """
     in_use = features or ALL
     queue = load_queue(now, depth, jobs_that_await_data() if in_use.kept_room and in_use.data_waits else {})
@@ -89,7 +89,8 @@ def load_snapshot(now: datetime, depth: int, features: InUse | None = None) -> S
         kept=load_kept(now) if in_use.kept_room else (),
         keep_seconds=settings.KEPT_ROOM_SECONDS,
     )
-    snapshot = with_consolidation(with_preemption(snapshot, in_use), in_use)
+    snapshot = with_preemption(snapshot, in_use)
+    snapshot = with_consolidation(snapshot, in_use) if with_moves else with_plan_claims(snapshot, in_use)
     return with_times(snapshot) if _needs_times(snapshot) else snapshot
 
 

@@ -1,6 +1,6 @@
 """Request and response bodies of quota."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rest_framework import serializers
@@ -9,7 +9,9 @@ from foundation.plain_json import instant
 from foundation.shapes import Instant, StrictShape, Text
 from quotas.engine.amounts import KINDS, BadAmount, format_amount, is_resource, parse_amount
 from quotas.engine.borrowing import Standing
+from quotas.engine.holds import Borrowing
 from quotas.models import MOST_PER_MINUTE, MOST_RECLAIM_SECONDS, MOST_WAITING, QuotaLimit, SubmissionLimit, UserLimit
+from quotas.operations import WantedLimit
 
 
 class UserLimitPut(StrictShape):
@@ -100,6 +102,18 @@ class QuotaPut(StrictShape):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Amounts in base units."""
         return _in_base_units(attrs, ("nominal", "borrowing_limit", "lending_limit"))
+
+
+def wanted_limit(asked: Mapping[str, Any]) -> WantedLimit:
+    """The limit that a `QuotaPut` asks for."""
+    return WantedLimit(
+        asked["tenant"],
+        asked["resource"],
+        nominal=asked["nominal"],
+        clusters=asked["clusters"],
+        borrowing=Borrowing(asked["borrowing_limit"], asked["lending_limit"], asked["reclaims"]),
+        reclaim_after=asked["reclaim_after"],
+    )
 
 
 class QuotaShown(serializers.Serializer[Any]):

@@ -8,12 +8,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from foundation.schema import page_shape
-from quotas.engine.holds import Borrowing
 from quotas.operations import delete_limit, put_limit
 from quotas.queries import limit_by_id, standings, visible_limits
 from tenancy.api.views import ApiView
 
-from .shapes import QuotaPut, QuotaShown, show_limit
+from .shapes import QuotaPut, QuotaShown, show_limit, wanted_limit
 
 ORDERS = {"created": "id", "-created": "-id"}
 
@@ -39,16 +38,7 @@ class QuotasView(ApiView):
     @extend_schema(operation_id="quotas_put", request=QuotaPut, responses={200: QuotaShown, 201: QuotaShown})
     def put(self, request: Request) -> Response:
         """Creates the limit of a tenant, resource and set of clusters, or replaces its amounts."""
-        asked = self.read(QuotaPut)
-        limit, is_new = put_limit(
-            self.actor,
-            asked["tenant"],
-            asked["resource"],
-            nominal=asked["nominal"],
-            clusters=asked["clusters"],
-            borrowing=Borrowing(asked["borrowing_limit"], asked["lending_limit"], asked["reclaims"]),
-            reclaim_after=asked["reclaim_after"],
-        )
+        limit, is_new = put_limit(self.actor, **wanted_limit(self.read(QuotaPut))._asdict())
         return Response(
             show_limit(limit, standings([limit])[limit.id]),
             status=status.HTTP_201_CREATED if is_new else status.HTTP_200_OK,

@@ -8,6 +8,7 @@ from .holds import keep_half_life as keep_half_life
 from .holds import take_holds as take_holds
 from .kept_idle import Idle as Idle
 from .kept_idle import keep_idle as keep_idle
+from .limits import WantedLimit as WantedLimit
 from .limits import delete_limit as delete_limit
 from .limits import keep_holders_in_place as keep_holders_in_place
 from .limits import keep_limits_at as keep_limits_at

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -35,6 +35,17 @@ class _Line(msgspec.Struct):
     limit_id: UUID
     kind: Literal["take", "end"]
     amount: int
+
+
+class WantedLimit(NamedTuple):
+    """The arguments of `put_limit`."""
+
+    tenant_path: str
+    resource: str
+    nominal: int
+    clusters: Collection[str] = ()
+    borrowing: Borrowing = CEILING
+    reclaim_after: int | None = None
 
 
 def put_limit(  # noqa: PLR0913 - what a limit consists of

@@ -14,7 +14,7 @@ from foundation.problems import Invalid, Problem
 from quotas.engine.amounts import BadAmount, format_amount, parse_amount
 from quotas.engine.holds import Borrowing
 from quotas.models import MOST_RECLAIM_SECONDS, QuotaLimit
-from quotas.operations import delete_limit, put_limit
+from quotas.operations import WantedLimit, delete_limit, put_limit
 from quotas.queries import limit_by_id
 from tenancy.queries import Actor, TenantMatch, first_choice, match_tenants, path_suggestions, tenant_choices
 from tenancy.web import action, page
@@ -84,12 +84,12 @@ def edit(request: HttpRequest, actor: Actor) -> HttpResponse:
             request, actor, Form(values=_values_of(actor, limit_id, asked(request).get("tenant", ""))), limit_id
         )
     values = typed(request)
+    if values.pop("back", ""):
+        return _form(request, actor, Form(values=values), limit_id)
     try:
-        if not values.get("tenant"):
-            raise Invalid.field("tenant", "required", "choose a tenant")
-        limit, is_new = _put(actor, {name: text.strip() for name, text in values.items()})
+        limit, is_new = put_limit(actor, **wanted_limit(values)._asdict())
     except Problem as problem:
-        return _form(request, actor, Form.refused(values, problem, CONTROLS), limit_id, status=problem.status)
+        return refused(request, actor, values, problem, limit_id)
     verb = "set" if is_new else "changed"
     messages.success(request, f"The limit on {limit.resource} of {limit.tenant.path} is {verb}.{_surplus_text(limit)}")
     return redirect("quotas")
@@ -101,6 +101,13 @@ def remove(request: HttpRequest, actor: Actor, limit_id: UUID) -> HttpResponse:
     delete_limit(actor, limit_id)
     messages.success(request, "The limit is removed.")
     return redirect("quotas")
+
+
+def refused(
+    request: HttpRequest, actor: Actor, values: Mapping[str, str], problem: Problem, limit_id: UUID | None
+) -> HttpResponse:
+    """The form again, with why these values are refused."""
+    return _form(request, actor, Form.refused(values, problem, CONTROLS), limit_id, status=problem.status)
 
 
 def _form(request: HttpRequest, actor: Actor, form: Form, limit_id: UUID | None, *, status: int = 200) -> HttpResponse:
@@ -115,14 +122,17 @@ def _form(request: HttpRequest, actor: Actor, form: Form, limit_id: UUID | None,
     return show(request, "quotas/edit.html", shown, status=status)
 
 
-def _put(actor: Actor, values: Mapping[str, str]) -> tuple[QuotaLimit, bool]:
+def wanted_limit(typed_values: Mapping[str, str]) -> WantedLimit:
+    """The limit that the form's values describe. Raises Invalid."""
+    values = {name: text.strip() for name, text in typed_values.items()}
+    if not values.get("tenant"):
+        raise Invalid.field("tenant", "required", "choose a tenant")
     resource, bounds = values.get("resource", ""), {}
     for name, otherwise in (("borrowing_limit", "0"), ("lending_limit", ALL)):
         text = values.get(name) or otherwise
         bounds[name] = None if text == ALL else _amount(resource, name, text)
-    return put_limit(
-        actor,
-        values.get("tenant", ""),
+    return WantedLimit(
+        values["tenant"],
         resource,
         nominal=_amount(resource, "nominal", values.get("nominal", "")),
         clusters=[name.strip() for name in values.get("clusters", "").split(",") if name.strip()],

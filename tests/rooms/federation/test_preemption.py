@@ -10,7 +10,16 @@ import quotas.operations
 from billing.models import Meter
 from federation import operations
 from federation.engine.lifecycle import AttemptState
-from federation.models import Attempt, DatabaseHistory, Job, JobEvent, Preemption, PreemptionVictim, PriorityClass, Standstill
+from federation.models import (
+    Attempt,
+    DatabaseHistory,
+    Job,
+    JobEvent,
+    Preemption,
+    PreemptionVictim,
+    PriorityClass,
+    Standstill,
+)
 from federation.operations import endings, preemption
 from federation.operations.consequences import Ending
 from federation.queries.queue import load_queue
@@ -233,7 +242,8 @@ def test_the_brake_lets_an_organisation_stop_a_share_of_its_gpus_an_hour(cluster
 
 
 @pytest.mark.parametrize(
-    "what", ["victim stopped", "victim suspended", "beneficiary cancelled", "tenant moved", "standstill", "database restored"]
+    "what",
+    ["victim stopped", "victim suspended", "beneficiary cancelled", "tenant moved", "standstill", "database restored"],
 )
 def test_what_changes_while_the_engine_decides_is_respected(cluster, submitter, monkeypatch, what):
     victim, attempt = started(submitter)
