@@ -21,6 +21,7 @@ from .images import image_counts as image_counts
 from .images import nodes_with as nodes_with
 from .images import pulls_by_cluster as pulls_by_cluster
 from .networks import known_networks as known_networks
+from .past_capacity import past_capacity as past_capacity
 from .secrets import known_secrets as known_secrets
 from .secrets import opened_secrets as opened_secrets
 from .secrets import signing_keys as signing_keys

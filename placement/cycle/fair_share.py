@@ -4,8 +4,8 @@ At each level the child goes next whose weighted share is least: the largest, ov
 holds and used, as a part of what the tenants there could use at all, divided by its weight. It grows as its jobs are
 placed: weighted dominant resource fairness by progressive filling (Ghodsi et al., "Dominant Resource Fairness", NSDI
 2011) in a hierarchy (Bhattacharya et al., "Hierarchical Scheduling for Diverse Datacenter Workloads", SoCC 2013), with
-decayed past use, which counts as far as `credits` says. A tenant's own jobs count as one more child of weight 1 beside
-the tenants below it, and go in the order of the snapshot's queue.
+decayed past use, as a part of what the fleet had then, which counts as far as `credits` says. A tenant's own jobs count
+as one more child of weight 1 beside the tenants below it, and go in the order of the snapshot's queue.
 
 Every job is considered once, so room that one tenant does not take goes to the others in the same cycle. Without
 `FairShare`, the order is that of the queue.
@@ -25,6 +25,8 @@ from .credits import credits_of
 
 OWN = "/"
 """Ends the path of the child that stands for a tenant's own jobs."""
+NOTHING = (0.0,) * len(COUNTED)
+"""Past capacity where none is known: past use is a part of today's."""
 
 
 class Parts(NamedTuple):
@@ -46,6 +48,7 @@ class Node:
         "_capacity",
         "_charged",
         "_held",
+        "_scale",
         "_used",
         "beside",
         "children",
@@ -60,7 +63,9 @@ class Node:
         "weight",
     )
 
-    def __init__(self, path: str, parent: "Node | None", capacity: Sequence[float]) -> None:
+    def __init__(
+        self, path: str, parent: "Node | None", capacity: Sequence[float], past: Sequence[float] = NOTHING
+    ) -> None:
         self.path, self.parent, self.weight = path, parent, 1.0
         self.children: dict[str, Node] = {}
         self.heap: list[tuple[float, int, Node]] = []
@@ -75,13 +80,17 @@ class Node:
         self.moved = 0.0
         """What is added to the share, because past use counts only as far as `credits` says."""
         self._capacity = [(number, amount) for number, amount in enumerate(capacity) if amount > 0]
+        self._scale = [
+            now / then if now > 0 and then > 0 else 1.0 for now, then in zip(capacity or NOTHING, past, strict=True)
+        ]
+        """By resource, what a unit of the past is now: the same part of a larger or smaller fleet."""
         self._held, self._used, self._charged = [0.0] * len(COUNTED), [0.0] * len(COUNTED), [0.0] * len(COUNTED)
 
     def add(self, own: TenantShare, strength: float) -> None:
         """Adds what a tenant at or below it holds and used."""
         for number, name in enumerate(COUNTED):
             self._held[number] += own.held.get(name, 0)
-            self._used[number] += strength * own.used.get(name, 0.0)
+            self._used[number] += strength * own.used.get(name, 0.0) * self._scale[number]
             self._charged[number] = self._held[number] + self._used[number]
 
     def charge(self, amounts: Sequence[float]) -> None:
@@ -121,6 +130,7 @@ class Tree:
 
     def __init__(self, fair: FairShare, clusters: Sequence[tuple[FleetCluster, Totals]]) -> None:
         self._fair, self._capacities = fair, Capacities(clusters)
+        self._past = Capacities((one, one.amounts) for one in fair.past)
         self.root = Node("", None, ())
         self.nodes: dict[str, Node] = {}
 
@@ -132,7 +142,7 @@ class Tree:
             for path in (*prefixes_of(tenant_path), tenant_path + OWN):
                 node = self.nodes.get(path)
                 if node is None:
-                    node = self.nodes[path] = Node(path, above, self._capacities.at(path.removesuffix(OWN)))
+                    node = self.nodes[path] = self._node(path, above)
                     above.children[path] = node
                 above = node
             found = above
@@ -140,6 +150,10 @@ class Tree:
         while node is not None and not node.waits:
             node.waits, node = True, node.parent
         return found
+
+    def _node(self, path: str, above: Node) -> Node:
+        tenant = path.removesuffix(OWN)
+        return Node(path, above, self._capacities.at(tenant), self._past.at(tenant))
 
     def measure(self) -> None:
         """Adds what every tenant holds and used to the nodes on its path."""
@@ -149,7 +163,7 @@ class Tree:
             for path in (*prefixes_of(tenant.path), tenant.path + OWN):
                 node = self.nodes.get(path) or others.get(path)
                 if node is None:
-                    node = others[path] = Node(path, above, self._capacities.at(path.removesuffix(OWN)))
+                    node = others[path] = self._node(path, above)
                     above.beside.append(node)
                 node.add(tenant, self._fair.strength)
                 if path in others:

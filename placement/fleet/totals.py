@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from placement.values.model import FleetCluster
 
@@ -27,10 +27,18 @@ def totals_of(cluster: FleetCluster) -> Totals:
     return gpu, cpu, memory
 
 
+class Owned(Protocol):
+    """A cluster, now or in the past."""
+
+    @property
+    def owner_path(self) -> str:
+        """Only tenants at or below it may use the cluster."""
+
+
 class Capacities:
     """The totals of the clusters that some tenant at or below a path may use."""
 
-    def __init__(self, clusters: Iterable[tuple[FleetCluster, Totals]]) -> None:
+    def __init__(self, clusters: Iterable[tuple[Owned, Totals]]) -> None:
         self._owned: dict[str, Totals] = defaultdict(lambda: (0.0, 0.0, 0.0))
         self._below: dict[str, Totals] = defaultdict(lambda: (0.0, 0.0, 0.0))
         for cluster, totals in clusters:

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placement.answers.shares import share_lines
 from placement.cycle.cycle import Cycle, decide
 from placement.cycle.fair_share import OWN, Turns
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.totals import Capacities, totals_of
 from placement.values.decisions import Placement
 from placement.values.model import TenantPolicy
-from placement.values.shares import COUNTED, FairShare, TenantShare
+from placement.values.shares import COUNTED, FairShare, PastCapacity, TenantShare
 from tests.laws import examples
 
 from .fleets import A100, H100, cluster, flavor, job, limit, node, pods, snapshot, uniform
@@ -347,3 +348,50 @@ def test_every_tenant_of_the_tests_is_on_its_own_path():
     turns = Turns([job(tenant=path) for path in TENANTS], fair(), [])
     assert [one.tenant_path for one in turns] == TENANTS
     assert list(Turns([], fair(), [])) == [] == list(Turns([], None, []))
+
+
+def share_of(fair_share, clusters, path):
+    return share_lines(fair_share, clusters, {path: 1}, [path])[path]
+
+
+def past(gpus, owner_path=""):
+    return PastCapacity(owner_path, (gpus * 1000.0, 0.0, 0.0))
+
+
+def test_past_use_is_a_part_of_what_the_fleet_had_then():
+    """Both used the whole fleet for as long; only one of the two fleets has doubled since."""
+    rows = (tenant("acme/a", used=8),)
+    grown = share_of(FairShare(rows, past=(past(8),)), fleet(16), "acme/a")
+    same = share_of(FairShare(rows, past=(past(8),)), fleet(8), "acme/a")
+    assert grown.used == same.used == 1.0
+    assert share_of(FairShare(rows), fleet(16), "acme/a").used == 0.5, "without a history, of today's"
+    shrunk = share_of(FairShare((tenant("acme/a", used=16),), past=(past(16),)), fleet(8), "acme/a")
+    assert shrunk.used == 1.0, "never more than all"
+
+
+def test_a_small_fleet_of_the_past_does_not_turn_the_order_round():
+    """a used three quarters of a fleet of four, b a quarter of one of sixteen, which it is now: a goes second."""
+    queue = [*wanted("acme/a", 1), *wanted("acme/b", 1)]
+    rows = (tenant("acme/a", used=3), tenant("acme/b", gpus=4))
+
+    def first(*history):
+        turns = Turns(queue, FairShare(rows, past=history), [(one, totals_of(one)) for one in fleet(16)])
+        return next(iter(turns)).tenant_path
+
+    assert (first(past(4)), first()) == ("acme/b", "acme/a")
+
+
+@given(st.lists(st.floats(0, 64), min_size=1, max_size=6), st.floats(0.5, 500), st.integers(1, 64))
+def test_all_past_use_together_is_at_most_the_past_fleet(parts, before, now):
+    """Whatever the fleet is now, parts of the past add up to what was used of it."""
+    whole = sum(parts) or 1.0
+    rows = [tenant(f"t{number}", used=before * part / whole) for number, part in enumerate(parts)]
+    found = share_lines(FairShare(tuple(rows), past=(past(before),)), fleet(now), {}, [row.path for row in rows])
+    assert sum(one.used for one in found.values()) <= 1 + 1e-6
+
+
+def test_what_has_left_counts_for_those_who_could_use_it():
+    rows = (tenant("acme/a", used=4), tenant("globex/b", used=4))
+    shares = FairShare(rows, past=(past(8), past(8, "acme")))
+    assert share_of(shares, fleet(8), "acme/a").used == 0.25
+    assert share_of(shares, fleet(8), "globex/b").used == 0.5

@@ -15,6 +15,7 @@ from federation.queries.shares import load_fair_share
 from federation.queries.snapshot import load_snapshot
 from federation.queries.went_first import reason_text
 from foundation import clock
+from foundation.caches import reset_all
 from foundation.problems import Invalid
 from placement.answers.recording import snapshot_of, snapshot_text
 from placement.cycle.share_reasons import ANOTHER_TENANT
@@ -283,3 +284,49 @@ def test_the_page_shows_the_tree_and_sets_a_weight(user, client, node, settings)
 def test_the_page_of_someone_without_a_tenant_says_so(client):
     client.force_login(make_user())
     assert "You have no tenant yet" in client.get("/shares/").content.decode()
+
+
+def aged(node, hours):
+    """The history says that the fleet has had the node for these hours."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")  # a span only ends otherwise
+        cursor.execute(
+            "UPDATE clusters_nodespan SET period = tstzrange(date_trunc('milliseconds', now()) - make_interval(secs => %s), NULL)"
+            " WHERE offer_id IN (SELECT id FROM clusters_nodeoffer WHERE cluster_id = %s AND node = %s)",
+            [hours * 3600, node.cluster_id, node.name],
+        )
+        cursor.execute("SET LOCAL session_replication_role = origin")
+
+
+def grown(node, hours):
+    """The fleet had its node for two days, and has had another one like it for these hours."""
+    aged(node, 48)
+    aged(make_node(node.cluster), hours)
+
+
+@pytest.mark.parametrize("hours", [0, 6, 24, 48])
+def test_what_the_fleet_had_is_the_mean_over_the_time_of_its_history(user, node, hours, settings):
+    grown(node, hours)
+    life, size = settings.FAIR_SHARE_HALF_LIFE_SECONDS / 3600, sum(one["units"] for one in node.devices) * 1000
+    parts = [1 - 0.5 ** (since / life) for since in (48, hours)]
+    (found,) = load_fair_share().past
+    assert found.owner_path == node.cluster.owner.path
+    assert found.amounts[0] == pytest.approx(size * sum(parts) / parts[0], rel=1e-6)
+    assert found.amounts[1] == pytest.approx(node.cpu_millicores * sum(parts) / parts[0], rel=1e-6)
+
+
+def test_a_fleet_that_doubled_does_not_halve_what_was_used_before(user, node, client):
+    hold = hold_request(GREEDY, {"gpu": 8000})
+    take_holds([hold])
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")  # a hold never changes otherwise
+        cursor.execute("UPDATE quotas_hold SET created_at = now() - interval '48 hours'")
+        cursor.execute("SET LOCAL session_replication_role = origin")
+    with transaction.atomic():
+        aged(node, 48)
+        before = lines(client, user)[GREEDY]["used"]
+        transaction.set_rollback(True)
+    reset_all()  # a minute later
+    grown(node, 0)
+    assert lines(client, user)[GREEDY]["used"] == pytest.approx(before, rel=0.01)
+    assert lines(client, user)[GREEDY]["held"] == pytest.approx(0.5)
