@@ -12,19 +12,24 @@ MOST_HALF_LIVES = 20
 # Newer time weighs more, as in past use. The weights of the time since the history began add up to 1.
 MEAN = """
 WITH part AS MATERIALIZED (
-    SELECT s.offer_id, s.sharing, s.gpu_model, s.units, s.cpu_millicores, s.memory_mib,
-           exp(-ln(2.0::float8) * greatest(0.0, extract(epoch FROM now() - coalesce(upper(s.period), now()))::float8) / %(life)s) AS newer,
-           exp(-ln(2.0::float8) * least(%(most)s, greatest(0.0, extract(epoch FROM now() - lower(s.period))::float8) / %(life)s)) AS older
+    SELECT s.offer_id, s.sharing, s.gpu_model, sum(s.units * at.weight) AS units, sum(s.cpu_millicores * at.weight) AS cpu,
+           sum(s.memory_mib * at.weight) AS memory, min(at.older) AS oldest
       FROM clusters_nodespan AS s
+     CROSS JOIN LATERAL (SELECT
+           exp(-ln(2.0::float8) * greatest(0.0, date_part('epoch', now() - coalesce(upper(s.period), now()))) / %(life)s) AS newer,
+           exp(-ln(2.0::float8) * least(%(most)s, greatest(0.0, date_part('epoch', now() - lower(s.period))) / %(life)s)) AS older
+     ) AS counted
+     CROSS JOIN LATERAL (SELECT counted.newer - counted.older AS weight, counted.older) AS at
      WHERE upper_inf(s.period) OR upper(s.period) > now() - make_interval(secs => %(life)s * %(most)s)
+     GROUP BY s.offer_id, s.sharing, s.gpu_model
 )
-SELECT o.cluster_id, t.path, p.sharing, p.gpu_model, sum(p.units * (p.newer - p.older)) / whole.weight,
-       sum(p.cpu_millicores * (p.newer - p.older)) / whole.weight, sum(p.memory_mib * (p.newer - p.older)) / whole.weight
+SELECT o.cluster_id, t.path, p.sharing, p.gpu_model, sum(p.units) / whole.weight, sum(p.cpu) / whole.weight,
+       sum(p.memory) / whole.weight
   FROM part AS p
   JOIN clusters_nodeoffer AS o ON o.id = p.offer_id
   JOIN clusters_cluster AS c ON c.id = o.cluster_id
   JOIN tenancy_tenant AS t ON t.id = c.owner_id
- CROSS JOIN (SELECT greatest(1 - min(older), 1e-12) AS weight FROM part) AS whole
+ CROSS JOIN (SELECT greatest(1 - min(oldest), 1e-12) AS weight FROM part) AS whole
  GROUP BY o.cluster_id, t.path, p.sharing, p.gpu_model, whole.weight ORDER BY o.cluster_id, p.sharing, p.gpu_model
 """
 MILLI = 1000

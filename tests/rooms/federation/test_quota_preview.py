@@ -1,15 +1,18 @@
 """The preview of a limit or a file: what it says is what the next round does, and nothing remains of it."""
 
+from functools import partial
 from random import Random
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
+from clusters.models import Cluster
 from federation import operations
 from federation.models import Attempt, Job, Preemption, PriorityClass, Standstill
 from federation.operations import previews
 from federation.operations.previews import preview_limit
 from foundation.models import OutboxMessage
+from foundation.problems import RateLimited
 from placement.answers.previews import next_round
 from placement.fleet.fleet import FleetIndex
 from quotas.engine.holds import Borrowing
@@ -233,7 +236,7 @@ def test_what_the_preview_says_is_what_the_next_round_does(cluster, submitter, f
         with transaction.atomic():
             scenario(random, submitter)
             change = wanted(random, random.choice(TENANTS))
-            before, after = previews._states(lambda change=change: put_limit(submitter, **change._asdict()))
+            before, after = previews._states(partial(put_limit, submitter, **change._asdict()))
             foreseen = preview_limit(submitter, change)
             with transaction.atomic():
                 without = outcome()
@@ -264,3 +267,50 @@ def test_a_preview_meets_no_half_of_a_change_that_is_made_meanwhile(cluster, sub
 
     previews._states(change)
     assert levels == ["repeatable read"]
+
+
+def conflicting(limit, times):
+    """Sets a limit whose row another session changes in between, so often."""
+    left = iter(range(times))
+    other = connections.create_connection("default")
+
+    def change():
+        QuotaLimit.objects.get(id=limit.id)  # the snapshot begins
+        if next(left, None) is not None:
+            with other.cursor() as cursor:
+                cursor.execute("UPDATE quotas_quotalimit SET updated_at = now() WHERE id = %s", [limit.id])
+        QuotaLimit.objects.select_for_update(no_key=True).get(id=limit.id)
+
+    return change, other
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_quota_that_changes_meanwhile_makes_it_begin_again_but_not_for_ever(cluster, submitter, times):
+    limit, _ = put_limit(submitter, "acme/a", "gpu", nominal=8 * GPU)
+    change, other = conflicting(limit, times)
+    try:
+        if times == 1:
+            assert previews._foreseen(submitter, change).considered == 0
+        else:
+            with pytest.raises(RateLimited) as refused:
+                previews._foreseen(submitter, change)
+            assert refused.value.code == "preview_busy"
+    finally:
+        other.close()
+    assert not previews._desk.locked()
+
+
+def test_clusters_that_the_viewer_may_not_see_have_no_name(cluster, submitter, boss, call, monkeypatch):
+    put_limit(submitter, "acme", "gpu", nominal=16 * GPU)
+    for path in ("acme/a", "acme/b"):
+        put_limit(submitter, path, "gpu", nominal=8 * GPU, borrowing=Borrowing(None, None))
+    started(submitter, "acme/b", "young", 10), started(submitter, "acme/b", "old", 300)
+    job_of(submitter, "acme/a", "mine")
+    body = put_of("acme/a", 8, borrowing_limit=None, reclaims=True)
+    shown = call(boss, "post", "/quotas/preview", body)[1]
+    assert cluster.name in str(shown)
+    monkeypatch.setattr(previews, "visible_clusters", lambda _: Cluster.objects.none())
+    found = call(boss, "post", "/quotas/preview", body)[1]
+    assert cluster.name not in str(found)
+    assert found["stops"]["jobs"][0]["cluster"] is None
+    assert "of another cluster" in found["other_reasons"]["jobs"][0]["message"]
