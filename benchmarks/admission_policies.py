@@ -19,7 +19,7 @@ import yaml
 
 from benchmarks import report
 from clusters.drivers.address import ClusterAddress, Credential
-from clusters.drivers.kubernetes import KubernetesDriver
+from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.escapes import duties, escapes
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.localfleet.admin import apply, client, mint_token

@@ -102,6 +102,7 @@ def _spare_the_forks(**_: Any) -> None:
     A fork leaves it frozen, until a large cycle (`placement.cycle.garbage`): to walk it would copy its memory as well. And each fork
     begins with a declaration in C (`billiard.util.set_pdeathsig`), for which the first one in a process makes a parser.
     """
+    import_module("clusters.drivers.kubernetes.driver")  # else each fork would, at its first call
     with suppress(ImportError):
         import_module("cffi").FFI().cdef("int prctl(int option);")
     gc.collect()

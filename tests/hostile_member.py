@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from clusters.drivers.address import ClusterAddress, Credential
-from clusters.drivers.kubernetes import KubernetesDriver, Limits
+from clusters.drivers.kubernetes.driver import KubernetesDriver
+from clusters.drivers.kubernetes.wire import Limits
 from clusters.engine.permissions import ROLE
 
 SECRET = "canary-4f1d9c"

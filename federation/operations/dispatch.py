@@ -12,7 +12,7 @@ was requested earlier wins. No transaction is open during calls to a cluster.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -262,7 +262,9 @@ def _record_alone(claim: Claim, outcomes: Sequence[Outcome]) -> None:
 def _record_and_commit(claim: Claim, outcomes: Sequence[Outcome], ids: Sequence[UUID]) -> dict[UUID, dict[int, str]]:
     with transaction.atomic():
         _record(claim, outcomes)
-        return transitions.commit_to_start(claim.token, ids) if ids else {}
+        committed = transitions.commit_to_start(claim.token, ids) if ids else {}
+        _let_stop(claim, set(ids) - committed.keys())
+        return committed
 
 
 def _note_refused_credentials(cluster_id: UUID, failed: Sequence[Failed]) -> None:
@@ -308,12 +310,13 @@ def _note_order(claim: Claim, outcomes: Sequence[Outcome]) -> None:
     """Schedules another visit for gangs with closed gates; gangs whose gates are all open need none."""
     ours = Attempt.objects.filter(claim_token=claim.token, stop_requested_at=None)
     done = [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Ordered)]
+    ordering = [outcome for outcome in outcomes if isinstance(outcome, Ordering)]
     if done:
         ours.filter(id__any_of=done).update(next_action_at=None, claim_expires_at=None, tries=0)
-    for outcome in outcomes:
-        if isinstance(outcome, Ordering):
-            seconds = min(ORDER_SECONDS * 2 ** min(outcome.tries, 10), MOST_ORDER_SECONDS)
-            ours.filter(id=outcome.attempt_id).update(next_action_at=_seconds_from_now(seconds), claim_expires_at=None)
+    for outcome in ordering:
+        seconds = min(ORDER_SECONDS * 2 ** min(outcome.tries, 10), MOST_ORDER_SECONDS)
+        ours.filter(id=outcome.attempt_id).update(next_action_at=_seconds_from_now(seconds), claim_expires_at=None)
+    _let_stop(claim, [*done, *(outcome.attempt_id for outcome in ordering)])
 
 
 def _withdraw(claim: Claim, withdrawn: Sequence[Withdrawn]) -> None:
@@ -322,6 +325,7 @@ def _withdraw(claim: Claim, withdrawn: Sequence[Withdrawn]) -> None:
         ours = Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_requested_at=None)
         if ours.update(claim_expires_at=None):
             transitions.ask_to_stop([outcome.attempt_id], outcome.stop_reason, outcome.message)
+    _let_stop(claim, [outcome.attempt_id for outcome in withdrawn])
 
 
 def _decide_deletion(claim: Claim, attempt_ids: Sequence[UUID]) -> None:
@@ -340,6 +344,17 @@ def _let_run(claim: Claim, underway: Sequence[Underway]) -> None:
             continue
         ours = Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_reason=outcome.stop_reason)
         ours.update(stop_requested_at=None, stop_reason="", stop_message="", next_action_at=None, claim_expires_at=None)
+    _let_stop(claim, [outcome.attempt_id for outcome in underway])
+
+
+def _let_stop(claim: Claim, attempt_ids: Collection[UUID]) -> None:
+    """A stop that was requested during their visit need not wait until the claim expires. Only for attempts that this visit no
+    longer calls a cluster for.
+    """
+    if attempt_ids:
+        Attempt.objects.filter(
+            id__any_of=list(attempt_ids), claim_token=claim.token, stop_requested_at__isnull=False
+        ).update(claim_expires_at=None)
 
 
 def _endings(claim: Claim, outcomes: Sequence[Outcome]) -> list[Ending]:

@@ -17,7 +17,7 @@ from federation import operations
 from federation.engine.lifecycle import AttemptState
 from federation.locks import lock_jobs_and_attempts
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job, KeptRoom, Move
-from federation.operations import transitions
+from federation.operations import dispatch, transitions
 from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
 from federation.operations.kept_room import keep_room
@@ -94,6 +94,20 @@ def test_two_dispatchers_at_once_make_each_object_once(cluster, submitter):
     uids = [job.uid for job in connections.run(driver_of(cluster.id).list_jobs(), 5)]
     stored = [attempt.remote_objects.get().uid for attempt in Attempt.objects.all()]
     assert (len(uids), sorted(uids)) == (8, sorted(stored))
+
+
+@pytest.mark.parametrize("wish", ["request_cancellation", "request_suspension"])
+def test_a_stop_that_comes_while_objects_are_created_is_the_next_visit(cluster, submitter, monkeypatch, wish):
+    job = submit(submitter, gpu_job(seconds=600))
+    operations.run_scheduling_cycle()
+    stop = partial(getattr(operations, wish), submitter, job.id)
+    monkeypatch.setattr(dispatch, "crash_point", lambda name: stop() if name == "created" else None)
+    operations.dispatch_attempts()
+    monkeypatch.undo()
+    attempt = Attempt.objects.get()
+    assert (attempt.state, attempt.claim_expires_at, attempt.released_at) == ("created", None, None)
+    operations.dispatch_attempts()
+    assert connections.run(driver_of(cluster.id).list_jobs(), 5) == []
 
 
 @pytest.mark.parametrize("_round", range(5))

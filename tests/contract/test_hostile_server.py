@@ -13,7 +13,8 @@ import pytest
 from clusters.drivers import Ambiguous, DriverError, Refused, Unreachable
 from clusters.drivers.address import ClusterAddress, Credential
 from clusters.drivers.guard import FAILURES_TO_OPEN, guarded
-from clusters.drivers.kubernetes import KubernetesDriver, Limits
+from clusters.drivers.kubernetes.driver import KubernetesDriver
+from clusters.drivers.kubernetes.wire import Limits
 from tests.apiserver import api_server
 
 MIB = 1024 * 1024

@@ -19,7 +19,7 @@ from clusters.drivers import (
     TlsFailed,
     Unreachable,
 )
-from clusters.drivers.kubernetes import KubernetesDriver
+from clusters.drivers.kubernetes.driver import KubernetesDriver
 from tests.hostile_member import HOST, LIMITS, SECRET, Authority, Connection, job_object, listed, serving, status
 
 from .worlds import job

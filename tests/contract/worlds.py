@@ -14,7 +14,8 @@ import httpx
 
 from clusters.drivers import ClusterDriver, WatchEvent
 from clusters.drivers.address import ClusterAddress, Credential
-from clusters.drivers.kubernetes import KubernetesDriver, Limits
+from clusters.drivers.kubernetes.driver import KubernetesDriver
+from clusters.drivers.kubernetes.wire import Limits
 from clusters.drivers.simulated import (
     Node,
     SimulatedDriver,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters.drivers.kubernetes import KubernetesDriver
+from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.escapes import Confinement
 from clusters.operations.escapes import find_escapes
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from clusters.drivers import Ambiguous, AuthFailed, Refused, Unreachable
-from clusters.drivers.kubernetes import KubernetesDriver, Limits
+from clusters.drivers.kubernetes.driver import KubernetesDriver
+from clusters.drivers.kubernetes.wire import Limits
 from devtools.localfleet.admin import client, mint_token
 from tests.contract.worlds import INSTALL, address_of, fresh_name, job, until, watching
 

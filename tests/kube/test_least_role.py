@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from clusters.drivers import DriverError
-from clusters.drivers.kubernetes import KubernetesDriver
+from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.permissions import ROLE
 from devtools.localfleet.admin import apply, client, mint_token
 from tests.contract.test_devices import templates

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from clusters.drivers import AlreadyExists, NotThere
-from clusters.drivers.kubernetes import KubernetesDriver
+from clusters.drivers.kubernetes.driver import KubernetesDriver
 from devtools.localfleet.admin import client
 from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from clusters.drivers import AlreadyExists
-from clusters.drivers.kubernetes import KubernetesDriver
+from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.secrets import KnownSecret, keyring_of, pull_config
 from clusters.engine.storages import KnownStorage
 from devtools.localfleet.admin import client

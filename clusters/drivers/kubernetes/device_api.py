@@ -10,10 +10,11 @@ from clusters.drivers.port import NotThere, Refused, TooMuch, WatchEvent
 from clusters.engine.weights import weight_of_claim, weight_of_slice
 from foundation.clock import monotonic
 
+from .decoding import decode
 from .device_shapes import Claim, Slice, claim_seen, slice_seen
 from .reflector import Kind, Reflector
 from .shapes import Bare, Page
-from .wire import Wire, decode
+from .wire import Wire
 
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")

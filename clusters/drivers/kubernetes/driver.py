@@ -29,6 +29,7 @@ from clusters.engine.permissions import Right
 from clusters.engine.weights import weight_of_labelled, weight_of_node
 from foundation import clock
 
+from .decoding import decode
 from .device_api import DeviceApi
 from .dry_runs import DryRuns
 from .ensured import Ensured
@@ -36,7 +37,7 @@ from .node_shapes import Node, node_seen
 from .reflector import Kind, Reflector, list_all
 from .service_shapes import Service, service_seen
 from .shapes import Bare, Job, Page, Pod, WhoItIs, job_seen, pod_seen
-from .wire import Expired, Limits, Wire, decode
+from .wire import Expired, Limits, Wire
 
 _RULES_BYTES = 512 * 1024
 _VERSION = re.compile(r"[!-~]{0,100}")

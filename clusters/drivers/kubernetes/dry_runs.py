@@ -7,9 +7,10 @@ import msgspec
 from clusters.drivers.port import AlreadyExists, Ambiguous, Refused
 from clusters.engine.escapes import DEVICES, Answered, Rehearsal
 
+from .decoding import decode
 from .device_api import DeviceApi
 from .shapes import Bare, Page
-from .wire import Wire, decode
+from .wire import Wire
 
 _FORBIDDEN = 403
 _QUERY = "dryRun=All&fieldManager=switchyard&fieldValidation=Strict"

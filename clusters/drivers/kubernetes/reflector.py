@@ -32,8 +32,9 @@ from clusters.drivers.port import (
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 from foundation.clock import monotonic
 
+from .decoding import decode
 from .shapes import Bare, Page
-from .wire import Expired, Pace, Status, Wire, decode
+from .wire import Expired, Pace, Status, Wire
 
 Item = TypeVar("Item")
 Seen = NodeSeen | PodSeen | JobSeen | SliceSeen | ClaimSeen

@@ -15,9 +15,9 @@ from clusters.drivers.port import JobSeen, PodSeen
 from clusters.engine.images import LONGEST_NAME
 from clusters.engine.inventory import INSTALL_LABEL
 
+from .decoding import decode
 from .endings import end_of, line
 from .requests import Requests, effective_requests, summed
-from .wire import decode
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _INDEX = "batch.kubernetes.io/job-completion-index"

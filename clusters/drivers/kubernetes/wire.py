@@ -11,7 +11,7 @@ import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -34,6 +34,8 @@ from clusters.drivers.port import (
     Unreachable,
 )
 from foundation.clock import monotonic
+
+from .decoding import JSON_MISTAKES
 
 _LONGEST_REASON = 300
 _LONGEST_WAIT_SECONDS = 60.0
@@ -113,18 +115,6 @@ class Status(msgspec.Struct):
 
 
 _status_decoder = msgspec.json.Decoder(Status)
-_JSON_MISTAKES = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-
-
-T = TypeVar("T")
-
-
-def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
-    """The decoded body. Raises Ambiguous if the server's response has another shape than requested."""
-    try:
-        return decoder.decode(body)
-    except _JSON_MISTAKES:
-        raise Ambiguous("the server answered with JSON of an unexpected shape") from None
 
 
 class Wire:
@@ -206,7 +196,7 @@ class Wire:
         """The port's error for an unsuccessful response. It never contains the credential, whatever the server sent."""
         try:
             said = _status_decoder.decode(raw)
-        except _JSON_MISTAKES:
+        except JSON_MISTAKES:
             said = Status()
         return self.status_error(status, said, retry_after)
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from clusters.drivers import DriverError
-from clusters.drivers.kubernetes import KubernetesDriver
+from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.quantities import parse
 from devtools.localfleet.admin import client
 from federation.engine.objects.rendering import Devices, Identity, namespace_labels, render_job

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from clusters.drivers import Refused
-from clusters.drivers.kubernetes import KubernetesDriver
+from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.secrets import pull_config
 from devtools.localfleet.admin import client
 from federation.engine.objects.isolation import namespace_policies
