@@ -9,6 +9,9 @@ import pytest
 
 from federation.drivers import policy_hooks
 from tests.builders import bearer
+from tests.processes_role import processes_role
+
+__all__ = ["processes_role"]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -15,11 +15,12 @@ from tests.builders import make_tenant
 from .ledgers import settle_pending_checks
 
 MONTH = date(2026, 10, 1)
-HOURS = 744
-"""Of October. A commitment of 744 costs 1 an hour."""
+DAYS = 6
+HOURS = DAYS * 24
+"""Of the usual commitment, for which 1 an hour was paid. To split and post a day takes as long as most tests."""
 GIVEN = {
     "name": "one", "kind": "reserved_instance", "clusters": "[north]", "flavor": "h100", "capacity_type": "on_demand", "units": 2,
-    "start": "2026-10-01T00:00:00Z", "until": "2026-11-01T00:00:00Z", "upfront": 744, "currency": "USD",
+    "start": "2026-10-01T00:00:00Z", "until": "2026-10-07T00:00:00Z", "upfront": HOURS, "currency": "USD",
 }  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """Raw SQL against every promise of commitments, as the role that the processes run as."""
 
-import os
 from typing import Any
 
 import pytest
@@ -14,15 +13,15 @@ from billing.queries import discrepancies
 from billing.queries.charges import entry_of
 from billing.queries.commitments import terms_of_version
 from billing.queries.ledger_proof import money_discrepancies
-from foundation import rights
 from tests.builders import make_cluster, make_run
+from tests.kept_rows import written_once
+from tests.processes_role import as_processes
 from tests.refusals import constraint_of
 
 from .committing import committed
 from .ledgers import at, priced_cluster, settle_pending_checks
 
 pytestmark = pytest.mark.django_db
-ROLE = f"committer_{os.getpid()}"
 NO_RIGHT = "no right"
 COLUMNS = "commitment_id, number, kind, clusters, flavor, capacity_type, units, start, until, upfront, recurring, total, currency, made_by_name"
 
@@ -72,7 +71,7 @@ ATTACKS = {
     "version of part of an hour": (version(start="start + interval '30 minutes'"), "commitment_term_is_of_whole_hours"),
     "version for ever": (version(until="start + interval '21 years'"), "commitment_term_is_of_whole_hours"),
     "version that costs nothing": (version(upfront="0", total="0"), "commitment_is_paid"),
-    "version that earns": (version(upfront="-1", recurring="169", total="168"), "commitment_is_paid"),
+    "version that earns": (version(upfront="-1", recurring="upfront + 1", total="upfront"), "commitment_is_paid"),
     "total that is not paid": (version(total="total + 1"), "commitment_total_is_paid"),
     "recurring that is not counted": (version(recurring="1"), "commitment_total_is_paid"),
     "version of no flavor": (version(flavor="''"), "commitment_names_its_flavor"),
@@ -109,24 +108,25 @@ ATTACKS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def usage():
-    """A split month with two used hours, and the session as the processes' role."""
+@pytest.fixture(scope="module")
+def split_days(processes_role, django_db_setup, django_db_blocker):
+    """A commitment whose days are split, with two used hours."""
+    with written_once(django_db_blocker, _split_days):
+        yield
+
+
+def _split_days():
     make_cluster("other", name="foreign")
     north = priced_cluster()
     record_runs([make_run(north, "acme/one", started_at=at(5, 2), until_at=at(5, 4))])
-    committed({"until": "2026-10-08T00:00:00Z", "upfront": 168})
-    as_the_processes()
-    yield
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
+    committed()
 
 
-def as_the_processes():
-    rights.make_role(connection, ROLE, "canary-role-8d1b")
-    rights.grant(connection, ROLE)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {ROLE}")
+@pytest.fixture
+def usage(split_days, db):
+    """They, and the session as the processes' role."""
+    with as_processes():
+        yield
 
 
 def tried(attack):

@@ -29,7 +29,7 @@ from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.queries import SYSTEM, NotAllowedHere, actor_for
 from tests.builders import bind, make_run, make_user
 
-from .committing import HOURS, MONTH, balances, committed, file_of, split
+from .committing import DAYS, HOURS, MONTH, balances, committed, file_of, split
 from .exchanging import billed_in, imported
 from .invoicing import issued
 from .ledgers import at, priced_cluster, settle_pending_checks
@@ -61,13 +61,13 @@ def close():
 
 def test_what_was_paid_is_used_by_tenants_or_unused_and_covered_usage_is_taken_back(north):
     used(north, one=4)
-    committed()
+    committed({"until": "2026-11-01T00:00:00Z", "upfront": 744})
     # One of two units for four hours at one an hour: 2 is used, and the 10 that the usage cost is taken back.
     assert balances() == {
-        "acme/one": 2, "cluster_pool": -10, "commitment_covered": 10, "commitment_unused": 742, "purchases": -HOURS,
+        "acme/one": 2, "cluster_pool": -10, "commitment_covered": 10, "commitment_unused": 742, "purchases": -744,
     }  # fmt: skip
     assert CommitmentDay.objects.count() == 31
-    assert CommitmentHour.objects.count() == HOURS
+    assert CommitmentHour.objects.count() == 744
     assert not CommitmentDueDay.objects.exists()
     assert discrepancies() == ()
 
@@ -87,13 +87,13 @@ def test_late_usage_is_split_again_by_reversal_and_reentry(north):
     used(north, two=4)
     assert split() == 1
     found = balances()
-    assert (found["acme/one"], found["acme/two"], found["commitment_unused"]) == (2, 2, 740)
+    assert (found["acme/one"], found["acme/two"], found["commitment_unused"]) == (2, 2, HOURS - 4)
     used(north, three=2)
     split()
     # In two of the hours three share two units: two thirds each.
     found = balances()
     assert found["acme/one"] - found["acme/two"] == Decimal("2e-12")
-    assert found["commitment_unused"] == 740
+    assert found["commitment_unused"] == HOURS - 4
     assert LedgerEntry.objects.filter(kind="reversal", reverses__kind="commitment").exists()
     assert CommitmentDay.objects.filter(day=date(2026, 10, 5)).count() == 2
     assert discrepancies() == ()
@@ -151,13 +151,13 @@ def test_a_month_does_not_close_while_a_day_is_not_split(north):
     used(north, one=4)
     committed()
     period = LedgerPeriod.objects.get(month=MONTH)
-    CommitmentDueDay.objects.create(organisation_id=period.organisation_id, day=date(2026, 10, 31))
+    CommitmentDueDay.objects.create(organisation_id=period.organisation_id, day=date(2026, 10, DAYS))
     assert [item.name for item in checklist(period) if not item.is_fulfilled] == ["split"]
     with pytest.raises(Conflict, match="not split"):
         periods.begin_closing(SYSTEM, period.id)
     assert split() == 1
     periods.begin_closing(SYSTEM, period.id)
-    CommitmentDueDay.objects.create(organisation_id=period.organisation_id, day=date(2026, 10, 31))
+    CommitmentDueDay.objects.create(organisation_id=period.organisation_id, day=date(2026, 10, DAYS))
     assert not periods.finish_closing(period.id)
 
 
@@ -174,7 +174,7 @@ def test_a_reopened_month_closes_again_with_what_came_late(north):
     assert PeriodReopening.objects.count() == 1
     used(north, two=4)
     assert close()
-    assert balances(entry__period__month=MONTH)["commitment_unused"] == 740
+    assert balances(entry__period__month=MONTH)["commitment_unused"] == HOURS - 4
 
 
 @pytest.mark.parametrize(("how", "account"), [("central", "commitment_unused"), ("proportional", "idle")])
@@ -184,7 +184,7 @@ def test_the_unused_part_stands_where_the_policy_on_idle_capacity_says(north, ho
     used(north, one=4)
     policy(how)
     split()
-    assert balances()[account] == 742
+    assert balances()[account] == HOURS - 2
     assert close()
     assert discrepancies() == ()
 
@@ -192,9 +192,9 @@ def test_the_unused_part_stands_where_the_policy_on_idle_capacity_says(north, ho
 def test_a_new_version_splits_its_days_again_and_a_withdrawn_one_leaves_nothing(north):
     used(north, one=4)
     committed()
-    committed({"upfront": 1488, "units": 4})
-    assert (balances()["acme/one"], balances()["purchases"]) == (2, -1488)
-    committed({"upfront": 1488, "units": 4, "withdrawn": "true"})
+    committed({"upfront": 2 * HOURS, "units": 4})
+    assert (balances()["acme/one"], balances()["purchases"]) == (2, -2 * HOURS)
+    committed({"upfront": 2 * HOURS, "units": 4, "withdrawn": "true"})
     assert balances() == {"acme/one": 10, "cluster_pool": -10}
     assert discrepancies() == ()
 
@@ -208,7 +208,7 @@ def test_lost_work_that_is_credited_leaves_the_commitment_unused(north):
     split()
     assert balances() == {
         "acme/one": Decimal("0.5"), "infrastructure": Decimal("7.5"), "cluster_pool": -10, "commitment_covered": Decimal("2.5"),
-        "commitment_unused": Decimal("743.5"), "purchases": -HOURS,
+        "commitment_unused": HOURS - Decimal("0.5"), "purchases": -HOURS,
     }  # fmt: skip
     assert discrepancies() == ()
 
@@ -277,7 +277,7 @@ def test_the_bridge_adds_up_to_what_the_ledger_has(north):
         report = sharing_report(SYSTEM, "acme", MONTH)
         (bridge,) = report.bridges
         assert bridge.commitment == -12 * E12
-        assert bridge.commitment_unused == 741 * E12
+        assert bridge.commitment_unused == (HOURS - 3) * E12
         assert bridge.total == bridge.cost + bridge.commitment + bridge.commitment_unused
         assert {one.tenant: one.commitment for one in report.tenants} == {"acme/one": -8 * E12, "acme/two": -4 * E12}
         if not report.is_final:
@@ -314,7 +314,7 @@ def test_a_plan_shows_what_it_would_have_done_last_month(north, monkeypatch):
     assert (effect.tenant, effect.before, effect.after) == (
         "acme/one", Borne(2 * E12, 10 * E12), Borne(4 * E12, 10 * E12),
     )  # fmt: skip
-    assert plan.unused == (742 * E12, 740 * E12)
+    assert plan.unused == ((HOURS - 2) * E12, (HOURS - 4) * E12)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_failed_day_keeps_no_other_from_being_split(north, monkeypatch):
     with pytest.raises(ValueError, match="broken"):
         committed()
     assert CommitmentDueDay.objects.get().id == bad["id"]
-    assert CommitmentDay.objects.count() == 30
+    assert CommitmentDay.objects.count() == DAYS - 1
     monkeypatch.undo()
     assert split_commitments() == 1
 

@@ -22,7 +22,7 @@ from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM, actor_for
 from tests.builders import bind, make_cluster, make_flavor, make_run, make_tenant, make_user
 
-from .committing import HOURS, MONTH, balances, committed, file_of, split
+from .committing import DAYS, HOURS, MONTH, balances, committed, file_of, split
 from .ledgers import at, priced_cluster, settle_pending_checks
 
 pytestmark = pytest.mark.django_db
@@ -61,9 +61,9 @@ def test_a_commitment_can_be_changed_and_withdrawn_after_its_cluster_was_removed
     committed()
     remove_cluster(SYSTEM, north.id)
     assert plan_commitments(SYSTEM, "acme", file_of({})).changes == ()
-    assert [one.action for one in committed({"units": 4, "upfront": 1488}).changes] == ["change"]
+    assert [one.action for one in committed({"units": 4, "upfront": 2 * HOURS}).changes] == ["change"]
     assert balances()["acme/one"] == 2
-    (change,) = committed({"units": 4, "upfront": 1488, "withdrawn": "true"}).changes
+    (change,) = committed({"units": 4, "upfront": 2 * HOURS, "withdrawn": "true"}).changes
     assert (change.action, change.after["clusters"]) == ("withdraw", ["north"])
     assert balances() == USAGE_ONLY
     assert discrepancies() == ()
@@ -250,11 +250,11 @@ def test_a_worker_that_dies_between_the_entries_and_the_hours_leaves_nothing_beh
     monkeypatch.undo()
     assert not CommitmentDay.objects.exists()
     assert not LedgerEntry.objects.filter(kind="commitment").exists()
-    assert CommitmentDueDay.objects.count() == 31
+    assert CommitmentDueDay.objects.count() == DAYS
     period = LedgerPeriod.objects.get(month=MONTH)
     with pytest.raises(Exception, match="not split"):
         periods.begin_closing(SYSTEM, period.id)
-    assert split() == 31
+    assert split() == DAYS
     assert balances()["acme/one"] == 2
 
 
@@ -264,7 +264,7 @@ def test_cores_of_pods_without_gpus_are_no_usage_of_a_gpu_flavor(north):
     record_runs([
         make_run(north, "acme/two", gpu_units=0, started_at=at(2, month=11), until_at=at(2, 4, month=11))
     ])  # fmt: skip
-    committed({"until": "2026-11-04T00:00:00Z"})
+    committed({"start": "2026-10-05T00:00:00Z", "until": "2026-11-04T00:00:00Z"})
     (october,) = commitment_report(SYSTEM, "acme", MONTH).coverage
     (november,) = commitment_report(SYSTEM, "acme", NOVEMBER).coverage
     assert (october.quantity, october.covered) == (4 * 3_600_000_000, 4 * 3_600_000_000)

@@ -12,7 +12,7 @@ from billing.operations import record_runs
 from tenancy.models import AuditEntry
 from tests.builders import bearer, bind, make_run, make_user
 
-from .committing import committed, file_of, split
+from .committing import HOURS, committed, file_of, split
 from .ledgers import at, priced_cluster
 
 pytestmark = pytest.mark.django_db
@@ -60,7 +60,7 @@ def test_a_file_is_planned_applied_and_listed(send, ask):
     assert applied.json() == plan.json()
     (listed,) = ask(path="commitments").json()["items"]
     assert listed["name"] == "one"
-    assert (listed["version"], listed["total"], listed["clusters"]) == (1, "744.000000", ["north"])
+    assert (listed["version"], listed["total"], listed["clusters"]) == (1, f"{HOURS}.000000", ["north"])
     assert plan.json()["changes"][0]["after"].items() <= listed.items()
     assert send("apply", file_of({})).json()["changes"] == []
     assert CommitmentVersion.objects.count() == 1
@@ -139,8 +139,8 @@ def test_the_report_is_json_and_csv(send, ask):
     split()
     report = ask("?organisation=acme&month=2026-10").json()
     (row,) = report["commitments"]
-    assert (row["amortised"], row["used"], row["unused"]) == ("744.000000000000", "2.000000000000", "742.000000000000")
-    assert (row["unit_hours"], row["used_unit_hours"]) == ("1488.000000000000", "4.000000000000")
+    assert (row["amortised"], row["used"], row["unused"]) == (f"{HOURS}.000000000000", "2.000000000000", f"{HOURS - 2}.000000000000")
+    assert (row["unit_hours"], row["used_unit_hours"]) == (f"{2 * HOURS}.000000000000", "4.000000000000")
     assert report["coverage"] == [
         {"flavor": "h100", "unit_hours": "4.000000000000", "covered_unit_hours": "4.000000000000"}
     ]
@@ -172,8 +172,8 @@ def test_the_page_shows_utilisation_coverage_and_what_tenants_bear(north, client
     client.force_login(finance)
     text = client.get("/commitments/?month=2026-10").content.decode()
     for words in (
-        "744.00",
-        "742.00",
+        f"{HOURS}.00",
+        f"{HOURS - 2}.00",
         "2 of h100, on demand, on north",
         "format=csv",
         "Coverage",
@@ -203,7 +203,7 @@ def test_the_command_plans_applies_and_reports(north, tmp_path, capsys):
     assert "Nothing changes." in capsys.readouterr().out
     split()
     call_command("commitments", "report", "acme", "--month", "2026-10")
-    assert "744.000000000000,2.000000000000,742.000000000000" in capsys.readouterr().out
+    assert f"{HOURS}.000000000000,2.000000000000,{HOURS - 2}.000000000000" in capsys.readouterr().out
     file.write_text(file_of({"clusters": "[south]"}))
     with pytest.raises(CommandError, match="no cluster south"):
         call_command("commitments", "apply", "acme", str(file))

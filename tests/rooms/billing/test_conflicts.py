@@ -13,12 +13,12 @@ from billing.operations import periods, posting, record_runs
 from billing.operations.conflicts import resolve_conflict
 from billing.queries import discrepancies
 from billing.queries.periods import checklist
-from foundation import rights
 from foundation.ids import new_id
 from foundation.problems import Conflict, NotFound, PermissionDenied
 from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM, actor_for
 from tests.builders import bind, make_run, make_tenant, make_user
+from tests.processes_role import as_processes
 from tests.refusals import constraint_of
 
 from .ledgers import at, priced_cluster, settle_pending_checks
@@ -165,18 +165,12 @@ ATTACKS = {
 }  # fmt: skip
 
 
-def test_the_database_refuses_other_resolutions(conflict):
-    role = f"attacker_{new_id().hex[:8]}"
-    rights.make_role(connection, role, "canary-role-7a1c")
-    rights.grant(connection, role)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {role}")
-    for name, (statement, constraint) in ATTACKS.items():
-        with pytest.raises(DatabaseError) as refused:
-            attack(statement, {"id": new_id()})
-        assert constraint_of(refused.value) == constraint, name
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
+def test_the_database_refuses_other_resolutions(processes_role, conflict):
+    with as_processes():
+        for name, (statement, constraint) in ATTACKS.items():
+            with pytest.raises(DatabaseError) as refused:
+                attack(statement, {"id": new_id()})
+            assert constraint_of(refused.value) == constraint, name
 
 
 def test_an_adjustment_is_read_from_its_text_and_nothing_else_is():

@@ -12,13 +12,14 @@ from billing.models import LedgerEntry
 from billing.operations import posting, record_lost_work
 from billing.queries import discrepancies
 from billing.queries.charges import entry_of
-from foundation import rights
 from tests.builders import make_tenant
+from tests.kept_rows import written_once
+from tests.processes_role import as_processes
 from tests.refusals import constraint_of
 
 from .ledgers import priced_cluster, settle_pending_checks
 from .test_credits import post, ran, waive
-from .test_ledger_attacks import NO_RIGHT, ROLE, refusal_of
+from .test_ledger_attacks import NO_RIGHT, refusal_of
 
 pytestmark = pytest.mark.django_db
 ATTACKS = {
@@ -69,22 +70,28 @@ ATTACKS = {
 }
 
 
-@pytest.fixture
-def books():
-    """Four hours of which three are credited, and the session as the processes' role."""
+@pytest.fixture(scope="module")
+def credited(processes_role, django_db_setup, django_db_blocker):
+    """Four hours of which three are credited."""
+    with written_once(django_db_blocker, _credited) as found:
+        yield found
+
+
+def _credited():
     waive("spot")
     run = ran(priced_cluster())
     record_lost_work({run.run_id: ("spot", run.started_at + timedelta(hours=1))})
     post()
     credit = LedgerEntry.objects.get(kind="credit")
     usage = LedgerEntry.objects.get(kind="usage")
-    rights.make_role(connection, ROLE, "canary-role-7a1c")
-    rights.grant(connection, ROLE)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {ROLE}")
-    yield {"credit": credit.id, "usage": usage.id, "run": run.run_id}
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
+    return {"credit": credit.id, "usage": usage.id, "run": run.run_id}
+
+
+@pytest.fixture
+def books(credited, db):
+    """They, and the session as the processes' role."""
+    with as_processes():
+        yield credited
 
 
 def test_the_database_refuses_the_processes_role(books):

@@ -1,6 +1,5 @@
 """Raw SQL against every promise of currencies, as the role that the processes run as."""
 
-import os
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -16,8 +15,9 @@ from billing.operations import posting, record_runs
 from billing.operations.entries import write
 from billing.queries.charges import entry_of
 from billing.queries.ledger_proof import money_discrepancies
-from foundation import rights
 from tests.builders import make_run
+from tests.kept_rows import written_once
+from tests.processes_role import as_processes
 from tests.refusals import constraint_of
 
 from .exchanging import billed_in, imported, override
@@ -25,7 +25,6 @@ from .invoicing import closed, issued
 from .ledgers import at, priced_cluster, settle_pending_checks
 
 pytestmark = pytest.mark.django_db
-ROLE = f"exchanger_{os.getpid()}"
 NO_RIGHT = "no right"
 RIGHT_RATE = Rate(Decimal("0.909090909090909091"), date(2026, 10, 5), "ECB")
 RATE = (
@@ -101,27 +100,34 @@ ATTACKS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def usage():
-    """A converted hour of October, and the session as the processes' role."""
+@pytest.fixture(scope="module")
+def converted(processes_role, django_db_setup, django_db_blocker):
+    """A converted hour of October."""
+    with written_once(django_db_blocker, _converted) as found:
+        yield found
+
+
+def _converted():
     cluster = priced_cluster()
     billed_in("EUR")
     imported()
     record_runs([make_run(cluster, started_at=at(5, 10), until_at=at(5, 11), tenant_path="acme/one")])
     posting.post_days()
     settle_pending_checks()
-    as_the_processes()
-    row = LedgerEntry.objects.select_related("reverses", "converts").get(kind="usage")
-    yield entry_of(row, ShareOf(row.cluster_id, row.flavor, row.tenant_path, row.tenant_id))
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
+    return own()
 
 
-def as_the_processes():
-    rights.make_role(connection, ROLE, "canary-role-3c9e")
-    rights.grant(connection, ROLE)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {ROLE}")
+def own(**which):
+    """The entry of usage."""
+    row = LedgerEntry.objects.select_related("reverses", "converts").get(kind="usage", **which)
+    return entry_of(row, ShareOf(row.cluster_id, row.flavor, row.tenant_path, row.tenant_id))
+
+
+@pytest.fixture
+def usage(converted, db):
+    """It, and the session as the processes' role."""
+    with as_processes():
+        yield converted
 
 
 def committed(attack):
@@ -180,14 +186,11 @@ def test_a_conversion_that_is_none_is_refused(usage, forged, constraint):
     assert LedgerLine.objects.filter(priced_currency="USD").count() == 1
 
 
-def test_a_conversion_is_only_of_an_organisation_with_a_currency():
-    record_runs([make_run(priced_cluster(), started_at=at(5, 10), until_at=at(5, 11))])
+def test_a_conversion_is_only_of_an_organisation_with_a_currency(usage):
+    record_runs([make_run(priced_cluster("south"), "other/one", started_at=at(5, 10), until_at=at(5, 11))])
     posting.post_days()
-    imported()
-    row = LedgerEntry.objects.select_related("reverses", "converts").get()
-    usage = entry_of(row, ShareOf(row.cluster_id, row.flavor, row.tenant_path, row.tenant_id))
-    as_the_processes()
-    assert refusal_of(lambda: write(first(usage))) == "conversion_is_of_its_entry"
+    its = own(organisation__path="other")
+    assert refusal_of(lambda: write(first(its))) == "conversion_is_of_its_entry"
 
 
 def closing(period):

@@ -55,7 +55,7 @@ def test_a_closed_month_agrees_and_effective_costs_add_up_to_what_was_paid(north
     assert contract["ContractCommitmentId"] == paid["CommitmentDiscountId"]
     assert (contract["ContractCommitmentCost"], contract["ContractCommitmentQuantity"]) == (
         "744.100001000000",
-        "1488.000000000000",
+        f"{2 * HOURS}.000000000000",
     )
     assert contract["ContractCommitmentLifecycleStatus"] == "Expired"
 

@@ -1,7 +1,6 @@
 """Raw SQL against every promise of invoices, as the role that the processes run as."""
 
 import json
-import os
 from decimal import Decimal
 from typing import Any
 
@@ -11,17 +10,17 @@ from django.db import DatabaseError, connection, transaction
 from billing.engine.invoices import Terms, digest_of
 from billing.models import Invoice, LedgerPeriod
 from billing.operations.invoices import put_terms
-from foundation import rights
 from foundation.ids import new_id
 from tenancy.queries import SYSTEM
 from tests.builders import make_tenant
+from tests.kept_rows import written_once
+from tests.processes_role import as_processes
 from tests.refusals import constraint_of
 
 from .invoicing import closed_month, issued
 from .ledgers import priced_cluster
 
 pytestmark = pytest.mark.django_db
-ROLE = f"attacker_{os.getpid()}"
 NO_RIGHT = "no right"
 COLUMNS = (
     "id", "organisation_id", "kind", "sequence", "number", "tenant_id", "tenant_path", "period_id", "revision", "edition", "currency",
@@ -97,31 +96,35 @@ ATTACKS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def closed_once(processes_role, django_db_setup, django_db_blocker):
+    """October, closed, to be invoiced with tax."""
+    with written_once(django_db_blocker, _closed_once) as period:
+        yield period
+
+
+def _closed_once():
+    period = closed_month(priced_cluster())
+    put_terms(SYSTEM, "acme", Terms(tax_rate=Decimal(19)))
+    return period
+
+
 @pytest.fixture
-def october():
-    return closed_month(priced_cluster())
+def october(closed_once, db):
+    return closed_once
 
 
 @pytest.fixture
 def values(october):
     """An invoice of October with tax; the session is the processes' role."""
-    put_terms(SYSTEM, "acme", Terms(tax_rate=Decimal(19)))
     invoice = issued()
     november = LedgerPeriod.objects.create(organisation=october.organisation, month="2026-11-01")
-    yield from as_processes({
+    given = {
         "invoice": invoice.id, "october": october.id, "november": november.id, "new": new_id(), "other": make_tenant("other").id,
         "team": make_tenant("acme/one").id,
-    })  # fmt: skip
-
-
-def as_processes(given):
-    rights.make_role(connection, ROLE, "canary-role-7a1c")
-    rights.grant(connection, ROLE)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {ROLE}")
-    yield given
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
+    }  # fmt: skip
+    with as_processes():
+        yield given
 
 
 def attack(statements, values):
@@ -162,12 +165,11 @@ FORGERIES = {
 def test_a_document_says_what_its_rows_say_and_rows_add_up(october, name):
     """A first invoice that the attacker writes entirely: as issued, with one thing changed."""
     written, columns, lines, constraint = FORGERIES[name]
-    put_terms(SYSTEM, "acme", Terms(tax_rate=Decimal(19)))
     row = template_of(issued_and_withdrawn())
     content = json.loads(row["document"]) | written
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     row |= {"document": text, "digest": digest_of(text)}
-    for _ in as_processes({}):
+    with as_processes():
         assert refusal_of_row(row, columns, dict(lines)) == constraint
 
 

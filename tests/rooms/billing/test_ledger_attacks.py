@@ -1,7 +1,6 @@
 """Raw SQL against every promise of the ledger of money, as the role that the processes run as."""
 
 import hashlib
-import os
 from typing import Any
 
 import pytest
@@ -11,15 +10,14 @@ from django.db import DatabaseError, connection, transaction
 from billing.models import LedgerEntry, LedgerLine, LedgerPeriod
 from billing.operations import posting, record_runs
 from billing.queries import discrepancies
-from foundation import rights
 from foundation.ids import new_id
 from tests.builders import make_run, make_tenant
+from tests.processes_role import as_processes
 from tests.refusals import constraint_of
 
 from .ledgers import at, priced_cluster, settle_pending_checks
 
 pytestmark = pytest.mark.django_db
-ROLE = f"attacker_{os.getpid()}"
 NO_RIGHT = "no right"
 ENTRY = (
     "INSERT INTO billing_ledgerentry (organisation_id, period_id, key, kind, tenant_id, tenant_path, cluster_id, flavor,"
@@ -102,22 +100,17 @@ ATTACKS = {
 
 
 @pytest.fixture
-def books():
+def books(processes_role):
     """A posted hour of October, an open period of November, and the session as the processes' role."""
     record_runs([make_run(priced_cluster(), started_at=at(5, 10), until_at=at(5, 11))])
     posting.post_days()
     settle_pending_checks()
     october, standing = LedgerPeriod.objects.get(), LedgerEntry.objects.get()
     november = LedgerPeriod.objects.create(organisation=october.organisation, month="2026-11-01")
-    rights.make_role(connection, ROLE, "canary-role-7a1c")
-    rights.grant(connection, ROLE)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {ROLE}")
-    yield {
-        "entry": standing.id, "standing": standing.key, "october": october.id, "november": november.id, "other": new_id(),
-    }  # fmt: skip
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
+    with as_processes():
+        yield {
+            "entry": standing.id, "standing": standing.key, "october": october.id, "november": november.id, "other": new_id(),
+        }  # fmt: skip
 
 
 def attack(statements, values):

@@ -19,10 +19,10 @@ from billing.operations.prices import NewPrice
 from billing.queries import GROUPS, costs_of, discrepancies, newest_place, usage_report
 from billing.queries.proof import Place
 from config.table_rights import OWNERS_TRIGGERS
-from foundation import rights
 from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_flavor, make_run
 from tests.laws import examples
+from tests.processes_role import as_processes
 from tests.refusals import constraint_of
 
 from .ledgers import settle_pending_checks
@@ -32,7 +32,6 @@ START = datetime(2026, 11, 10, 22, tzinfo=UTC)
 MONTH = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
-ROLE = "switchyard_rollups"
 
 
 @pytest.fixture
@@ -182,17 +181,12 @@ def test_the_proof_finds_a_sum_that_was_forged(north, since):
 
 
 @pytest.fixture
-def as_processes(north):
+def meter(processes_role, north):
     """An open meter from 22:00 to 23:00 in one segment, and the session as the processes' role."""
     record_runs([make_run(north, started_at=START, until_at=START + 30 * MINUTE, is_final=False)])
     settle_pending_checks()
-    rights.make_role(connection, ROLE, "canary-role-3f9d")
-    rights.grant(connection, ROLE)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {ROLE}")
-    yield {"meter": Meter.objects.get().id}
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
+    with as_processes():
+        yield {"meter": Meter.objects.get().id}
 
 
 def run_on(until):
@@ -250,15 +244,15 @@ def attack(statements, values):
         cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
-def test_the_database_refuses_the_processes_role(as_processes):
+def test_the_database_refuses_the_processes_role(meter):
     for name, (statements, constraint) in ATTACKS.items():
         with pytest.raises(DatabaseError) as refused:
-            attack(statements, as_processes)
+            attack(statements, meter)
         cause: Any = refused.value.__cause__
         assert (NO_RIGHT if cause.sqlstate == "42501" else constraint_of(refused.value)) == constraint, (
             f"{name}: {cause}"
         )
-    attack(run_on("23:30") + segments("23:00-23:30", "22:30-23:00"), as_processes)
-    attack(run_on("23:40") + run_on("23:50") + segments("23:30-23:40") + segments("23:40-23:50"), as_processes)
+    attack(run_on("23:30") + segments("23:00-23:30", "22:30-23:00"), meter)
+    attack(run_on("23:40") + run_on("23:50") + segments("23:30-23:40") + segments("23:40-23:50"), meter)
     assert discrepancies() == ()
     assert "billing_add_to_meter_days" in OWNERS_TRIGGERS

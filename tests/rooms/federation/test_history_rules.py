@@ -1,6 +1,5 @@
 """What the database itself refuses of those who would open dispatch on a changed history."""
 
-import os
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
@@ -8,12 +7,11 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from federation.models import Standstill
 from federation.operations.histories import watch_history
 from federation.queries.standstill import circumstances
-from foundation import rights
+from tests.processes_role import as_processes
 from tests.refusals import constraint_of
 from tests.rooms.federation.test_histories import restored
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ROLE = f"historian_{os.getpid()}"
 ATTACKS = {
     "history forgotten": ("DELETE FROM federation_databasehistory", ""),
     "histories emptied": ("TRUNCATE federation_databasehistory", ""),
@@ -73,19 +71,14 @@ def attack(statements):
 
 
 @pytest.mark.django_db(transaction=False)
-def test_the_database_refuses_the_processes_role(cluster):
+def test_the_database_refuses_the_processes_role(processes_role, cluster):
     restored()
-    rights.make_role(connection, ROLE, "canary-role-7a1c")
-    rights.grant(connection, ROLE)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {ROLE}")
-    assert circumstances().is_history_known, "the processes' role may ask for it"
-    for name, (statements, constraint) in ATTACKS.items():
-        with pytest.raises(DatabaseError) as refused:
-            attack(statements)
-        assert constraint_of(refused.value) == constraint, name
-    with connection.cursor() as cursor:
-        cursor.execute("RESET ROLE")
+    with as_processes():
+        assert circumstances().is_history_known, "the processes' role may ask for it"
+        for name, (statements, constraint) in ATTACKS.items():
+            with pytest.raises(DatabaseError) as refused:
+                attack(statements)
+            assert constraint_of(refused.value) == constraint, name
 
 
 def test_a_standstill_of_the_gateway_cannot_be_ended_while_a_cluster_is_not_compared(cluster):

@@ -2,8 +2,6 @@
 lent with a recall time, released if none of their jobs comes; and the database judges all of it.
 """
 
-import os
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +13,7 @@ from django.urls import reverse
 from federation.models import Attempt, Job, Reservation, ReservedNode
 from federation.operations import run_scheduling_cycle
 from federation.operations.reservations import release_no_shows
-from foundation import clock, rights
+from foundation import clock
 from foundation.ids import new_id
 from foundation.plain_json import instant
 from foundation.problems import Problem
@@ -25,10 +23,10 @@ from tenancy.models import AuditEntry, Tenant
 from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_flavor, make_limit, make_node, make_tenant
+from tests.processes_role import as_processes
 from tests.rooms.federation.test_constraints import attack
 from tests.rooms.federation.test_reservations import asked, inside, job, person, soon
 
-ROLE = f"reserver_{os.getpid()}"
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quotes_look_anew")]
 
 
@@ -244,17 +242,6 @@ def test_a_tenant_with_reservations_stays_where_it_is_until_they_have_ended(call
     change_tenant(SYSTEM, vision.id, parent_id=lab.id)
 
 
-@contextmanager
-def processes_role():
-    """With no more rights than the gateway's processes have."""
-    rights.make_role(connection, ROLE, "canary-role-31d7")
-    rights.grant(connection, ROLE)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL ROLE {ROLE}")
-        yield
-        cursor.execute("RESET ROLE")
-
-
 RESERVE = """
 INSERT INTO quotas_reservedquota (id, tenant_id, cluster_name, amounts, starts_at, until_at)
 VALUES (gen_random_uuid(), %s, %s, %s, now() + %s * interval '1 minute', now() + %s * interval '1 minute')
@@ -265,7 +252,7 @@ def test_the_database_adds_up_what_is_reserved_whoever_writes():
     make_limit("acme", nominal="8")
     make_limit("acme/ml", nominal="6", clusters=("north",))
     ml, ops = make_tenant("acme/ml"), make_tenant("acme/ops")
-    with processes_role():
+    with as_processes():
         assert attack(RESERVE, ml.id, "north", '{"gpu": 4000}', 0, 60) == "it was allowed"
         for tenant, where, amount, starts, ends, allowed in (
             (ml, "north", 3000, 30, 90, False),
