@@ -1,13 +1,15 @@
 """Rows that all tests of a module begin with, written once.
 
 Each test runs in a transaction inside the module's: what it writes is undone, and what the module began with is still there.
-The transaction's `now()` is that of the module's begin.
+The transaction's `now()` is that of the module's begin. What SET CONSTRAINTS says inside a savepoint that is released outlives the
+test: PostgreSQL does not undo it, so a test that makes all constraints immediate defers them again.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pytest
 from django.db import transaction
 
 from foundation.caches import reset_all
@@ -28,3 +30,16 @@ def written_once(blocker: Any, write: Callable[[], Made]) -> Iterator[Made]:
         with blocker.block():
             yield made
         transaction.set_rollback(True)
+
+
+def once_a_module(write: Callable[[], Any]) -> Any:
+    """Decorates a function to be a fixture of its module: what it returns, with the rows that it wrote. All other tests of the
+    module see these rows too, once a test has asked for them.
+    """
+
+    @pytest.fixture(scope="module")
+    def made(django_db_setup, django_db_blocker):
+        with written_once(django_db_blocker, write) as found:
+            yield found
+
+    return made

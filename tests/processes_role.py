@@ -20,6 +20,7 @@ ROLE = f"attacker_{os.getpid()}"
 def processes_role(django_db_setup, django_db_blocker):
     """Until the end of the session there is the role."""
     with django_db_blocker.unblock():
+        assert not connection.in_atomic_block, "rows of a module that ask for the role later would take it with them"
         rights.make_role(connection, ROLE, "canary-role-7a1c")
         rights.grant(connection, ROLE)
     yield

@@ -8,12 +8,13 @@ from billing.operations import end_budget_holds
 from billing.queries import discrepancies
 from foundation.ids import new_id
 from tests.builders import budget_request, make_budget, make_tenant, take_budgets
+from tests.kept_rows import once_a_module
 from tests.refusals import constraint_of
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
+@once_a_module
 def books():
     """A stopping budget of 10 USD on acme with 4 held, another on its neighbour, and an override that is requested."""
     budget, neighbour = make_budget("acme", "10"), make_budget("other", "10")
@@ -44,6 +45,7 @@ def attack(statements, values):
         for statement in statements.split(";"):
             cursor.execute(statement, values)
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 BARE_HOLD = (

@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 
 from billing.engine.conflicts import NotReadable, adjustment_of, replacement
 from billing.engine.ledger import Entry, Line, reversal_of

@@ -14,12 +14,13 @@ from billing.queries import discrepancies
 from foundation.ids import new_id
 from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_flavor, make_run
+from tests.kept_rows import once_a_module
 from tests.refusals import constraint_of
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
+@once_a_module
 def books():
     """An open meter from 12:00 to 13:00 with one segment at 2.50, and a price of another flavor."""
     north = make_cluster(name="north")
@@ -51,6 +52,7 @@ def attack(statements, values):
         for statement in statements.split(";"):
             cursor.execute(statement, values)
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 def run_on(until):

@@ -8,12 +8,13 @@ from quotas.operations import delete_limit, end_holds, take_holds
 from quotas.queries import discrepancies
 from tenancy.queries import SYSTEM
 from tests.builders import hold_request, make_limit, make_tenant
+from tests.kept_rows import once_a_module
 from tests.refusals import constraint_of
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
+@once_a_module
 def books():
     """A limit of 4 GPUs on acme with one of them held, and one of 2 on its neighbour."""
     limit, neighbour = make_limit("acme", nominal="4"), make_limit("other", nominal="2")
