@@ -33,7 +33,9 @@ from tenancy.queries import SYSTEM, Actor
 
 KINDS = ["organisation", "department", "team", "project"]
 TENANTS_AT = f"SELECT {', '.join(columns_of(Tenant))} FROM tenancy_tenant WHERE path = ANY(%s)"
-NEW_TENANTS = f"{insertion(Tenant, columns_of(Tenant, without=['created_at']))} RETURNING {', '.join(columns_of(Tenant))}"
+NEW_TENANTS = (
+    f"{insertion(Tenant, columns_of(Tenant, without=['created_at']))} RETURNING {', '.join(columns_of(Tenant))}"
+)
 
 
 def make_tenant(path: str) -> Tenant:
@@ -48,7 +50,9 @@ def _line(path: str) -> list[Tenant]:
     # By hand, since tests do this some ten thousand times: Django takes twice as long to write a query as the server to answer.
     found = {tenant.path: tenant for tenant in Tenant.objects.raw(TENANTS_AT, [paths])}
     if len(found) < len(paths):
-        found |= _made([(name, prefix) for name, prefix in zip(names, paths, strict=True) if prefix not in found], found)
+        found |= _made(
+            [(name, prefix) for name, prefix in zip(names, paths, strict=True) if prefix not in found], found
+        )
     return [found[prefix] for prefix in paths]
 
 

@@ -139,7 +139,11 @@ def test_the_report_is_json_and_csv(send, ask):
     split()
     report = ask("?organisation=acme&month=2026-10").json()
     (row,) = report["commitments"]
-    assert (row["amortised"], row["used"], row["unused"]) == (f"{HOURS}.000000000000", "2.000000000000", f"{HOURS - 2}.000000000000")
+    assert (row["amortised"], row["used"], row["unused"]) == (
+        f"{HOURS}.000000000000",
+        "2.000000000000",
+        f"{HOURS - 2}.000000000000",
+    )
     assert (row["unit_hours"], row["used_unit_hours"]) == (f"{2 * HOURS}.000000000000", "4.000000000000")
     assert report["coverage"] == [
         {"flavor": "h100", "unit_hours": "4.000000000000", "covered_unit_hours": "4.000000000000"}

@@ -1,6 +1,5 @@
 """What the database itself refuses of those who would open dispatch on a changed history."""
 
-
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
