@@ -107,16 +107,25 @@ def _together(work: Sequence[tuple[Visit, Work]], record: Callable[[Any, object]
     if not calls:
         return
 
-    async def all_of_them() -> list[object]:
-        return await asyncio.gather(*(_answer(call) for _, _, call in calls))
-
-    results = run(all_of_them(), VISIT_SECONDS + SPARE_SECONDS)
+    results = _answers([call for _, _, call in calls])
     for visit in {visit for visit, _, _ in calls}:
         visit.is_silent = True  # unless any call is answered
     for (visit, row, _), result in zip(calls, results, strict=True):
         visit.count += 1
         visit.is_silent &= isinstance(result, Failed)
         record(row, result)
+
+
+def _answers(calls: Sequence[Call]) -> Sequence[object]:
+    """What each call returned. A process that was suspended meanwhile knows none of the answers."""
+
+    async def all_of_them() -> list[object]:
+        return await asyncio.gather(*(_answer(call) for call in calls))
+
+    try:
+        return run(all_of_them(), VISIT_SECONDS + SPARE_SECONDS)
+    except DriverError as error:
+        return [Failed(error.reason)] * len(calls)
 
 
 async def _answer(call: Call) -> object:

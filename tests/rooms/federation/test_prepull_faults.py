@@ -11,7 +11,7 @@ from clusters.models import Cluster
 from federation import operations
 from federation.engine.names import LABEL_PREPARATION
 from federation.models import Prepull, PrepullPolicy
-from federation.operations import prepulling
+from federation.operations import preparing, prepulling
 from federation.queries.prepulls import view_of
 from foundation.clock import now
 from tests.live import call, place, simulated_cluster
@@ -160,3 +160,20 @@ def test_an_attempts_object_that_others_label_as_a_preparation_remains_what_it_i
     attempt.refresh_from_db()
     job.refresh_from_db()
     assert (attempt.finished_at, job.state) == (None, "dispatching")
+
+
+def test_a_worker_that_slept_through_its_calls_knows_none_of_their_answers(admin, cluster, monkeypatch):
+    policy, run = make(admin, cluster), preparing.run
+
+    def slept(work, timeout_seconds):
+        run(work, timeout_seconds)
+        raise Ambiguous("no answer within 16 s")
+
+    monkeypatch.setattr(preparing, "run", slept)
+    rounds()
+    assert [state for _, state, _ in states(policy)] == ["planned"]
+    assert Prepull.objects.get(object_id__isnull=False).message == "no answer within 16 s"
+    monkeypatch.undo()
+    rounds(4)
+    assert {(state, outcome) for _, state, outcome in states(policy)} == {("idle", "pulled")}
+    assert objects(cluster) == []
