@@ -15,7 +15,7 @@ SECONDS = 100
 """No further seed begins after this time, which a busy host needs for fewer."""
 
 
-def simulate(*arguments: str) -> tuple[dict[str, Any], str]:
+def simulate(*arguments: str, within_seconds: float = 280) -> tuple[dict[str, Any], str]:
     """The figures of a run of `make simulate`, and everything that it printed."""
     environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     done = subprocess.run(
@@ -24,7 +24,7 @@ def simulate(*arguments: str) -> tuple[dict[str, Any], str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=within_seconds,
     )
     assert done.stdout, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stdout

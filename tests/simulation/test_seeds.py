@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from devtools.simulation.kept import KEPT
 from devtools.simulation.outcomes import Finished
 
@@ -25,8 +27,9 @@ def test_a_guard_that_is_taken_away_is_found():
     assert figures == {"mutants": 1, "mutants_caught": 1}, printed
 
 
+@pytest.mark.timeout(600)  # half a minute if the host is not busy
 def test_each_kept_seed_finds_its_defect_when_that_is_put_back():
-    figures, printed = simulate("--returned")
+    figures, printed = simulate("--returned", within_seconds=580)
     assert figures == {"kept": len(KEPT), "missed": []}, printed
 
 
