@@ -36,15 +36,21 @@ MARK_ENDED = """
 INSERT INTO billing_commitmentdueday (organisation_id, day)
 SELECT DISTINCT c.organisation_id, at::date
 FROM billing_commitment AS c CROSS JOIN LATERAL billing_newest_commitment(c.id) AS v
+CROSS JOIN LATERAL (SELECT
+    greatest(date_trunc('day', v.start AT TIME ZONE 'UTC'), date_trunc('day', v.created_at AT TIME ZONE 'UTC') - interval '1 day') AS first,
+    least(v.until AT TIME ZONE 'UTC' - interval '1 hour', (clock_timestamp() AT TIME ZONE 'UTC')::date - 1) AS last) AS ended
+CROSS JOIN LATERAL generate_series(date_trunc('month', ended.first), ended.last, interval '1 month') AS month
 CROSS JOIN LATERAL generate_series(
-    greatest(date_trunc('day', v.start AT TIME ZONE 'UTC'), date_trunc('day', v.created_at AT TIME ZONE 'UTC') - interval '1 day'),
-    least(v.until AT TIME ZONE 'UTC' - interval '1 hour', (clock_timestamp() AT TIME ZONE 'UTC')::date - 1), interval '1 day') AS at
+    greatest(ended.first, month), least(ended.last, month + interval '1 month' - interval '1 day'), interval '1 day') AS at
 WHERE NOT v.is_withdrawn
+    AND NOT EXISTS (
+        SELECT 1 FROM billing_ledgerperiod AS p
+        WHERE p.organisation_id = c.organisation_id AND p.month = month::date AND p.state = 'closed')
     AND NOT EXISTS (SELECT 1 FROM billing_commitmentday AS d WHERE d.commitment_id = c.id AND d.day = at::date)
 ORDER BY 1, 2
 ON CONFLICT DO NOTHING
 """
-"""The days before a version was made are marked by its trigger."""
+"""The days before a version was made are marked by its trigger. A month closes only when all its days are split (trigger)."""
 
 
 def split_commitments(turn: Turn | None = None) -> int:

@@ -132,6 +132,23 @@ END $$;
 CREATE OR REPLACE TRIGGER billing_admit_commitment_day BEFORE INSERT ON billing_commitmentday
     FOR EACH ROW EXECUTE FUNCTION billing_admit_commitment_day();
 
+-- What is posted of a commitment and day: its entries, found by the beginning of their keys, and their reversals.
+CREATE OR REPLACE FUNCTION billing_commitment_entries(of_commitment uuid, on_day date)
+    RETURNS TABLE(entry_id bigint, kind character varying, organisation_id uuid, charge_day date) LANGUAGE sql STABLE AS $$
+    WITH own AS MATERIALIZED (
+        SELECT e.id, e.kind, e.organisation_id, e.charge_day
+          FROM (VALUES ('commitment'), ('purchase')) AS its(kind)
+         CROSS JOIN LATERAL (
+            SELECT e.* FROM billing_ledgerentry AS e
+             WHERE e.key ~>=~ (its.kind || '/' || of_commitment || '/' || on_day || '/')
+               AND e.key ~<~ (its.kind || '/' || of_commitment || '/' || on_day || '0') AND e.kind = its.kind OFFSET 0) AS e
+    )
+    SELECT own.id, own.kind, own.organisation_id, own.charge_day FROM own
+    UNION ALL
+    SELECT r.id, own.kind, r.organisation_id, r.charge_day FROM own CROSS JOIN LATERAL (
+        SELECT r.* FROM billing_ledgerentry AS r WHERE r.reverses_id = own.id OFFSET 0) AS r
+$$;
+
 -- How a day of a commitment differs from what its version costs, from its hours, or from the ledger; no rows if all agree.
 CREATE OR REPLACE FUNCTION billing_commitment_errors(of_commitment uuid, on_day date)
     RETURNS TABLE(what text, kept numeric, due numeric) LANGUAGE sql STABLE AS $$
@@ -148,12 +165,13 @@ CREATE OR REPLACE FUNCTION billing_commitment_errors(of_commitment uuid, on_day 
     ), kept_hour AS (
         SELECT h.*, true AS is_kept FROM billing_commitmenthour AS h JOIN d ON d.id = h.day_id
     ), posted AS (
-        SELECT coalesce(r.kind, e.kind) AS kind, a.kind AS account, sum(l.amount) AS amount
-          FROM billing_commitment AS c JOIN billing_ledgerentry AS e ON e.organisation_id = c.organisation_id AND e.charge_day = on_day
-          LEFT JOIN billing_ledgerentry AS r ON r.id = e.reverses_id
-          JOIN billing_ledgerline AS l ON l.entry_id = e.id JOIN billing_ledgeraccount AS a ON a.id = l.account_id
-         WHERE c.id = of_commitment AND coalesce(r.kind, e.kind) IN ('commitment', 'purchase')
-           AND starts_with(coalesce(r.key, e.key), coalesce(r.kind, e.kind) || '/' || of_commitment || '/' || on_day || '/')
+        SELECT its.kind, l.account, sum(l.amount) AS amount
+          FROM billing_commitment AS c CROSS JOIN billing_commitment_entries(of_commitment, on_day) AS its
+         -- One entry after the other: if the planner misjudges how many there are, it reads the whole ledger.
+         CROSS JOIN LATERAL (
+            SELECT a.kind AS account, l.amount FROM billing_ledgerline AS l JOIN billing_ledgeraccount AS a ON a.id = l.account_id
+             WHERE l.entry_id = its.entry_id OFFSET 0) AS l
+         WHERE c.id = of_commitment AND its.organisation_id = c.organisation_id AND its.charge_day = on_day
          GROUP BY 1, 2
     ), checked(what, kept, due) AS (
         SELECT 'version', (SELECT version_id FROM d)::numeric,
@@ -203,19 +221,49 @@ END $$;
 CREATE OR REPLACE TRIGGER billing_judge_commitment_hour AFTER INSERT ON billing_commitmenthour
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION billing_judge_commitment_hour();
 
+-- Whether the same transaction wrote a later entry (or later reversal) of the same commitment and day, whose turn to be judged comes
+-- after this one's. Of entries that one command wrote, the last by key is the later one.
+CREATE OR REPLACE FUNCTION billing_has_later_entry(entry billing_ledgerentry, its_key text, whole text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    -- What a savepoint protects has its own number, so an entry never relies on one that is rolled back without it.
+    own_number xid;
+    own_command bigint;
+BEGIN
+    SELECT e.xmin, e.cmin::text::bigint INTO own_number, own_command FROM billing_ledgerentry AS e WHERE e.id = entry.id;
+    IF entry.reverses_id IS NULL THEN
+        -- Backwards: entries are mostly posted in the order of their keys, so that the first one read is later.
+        PERFORM 1 FROM billing_ledgerentry AS e
+          WHERE e.key ~>=~ whole AND e.key ~<~ (left(whole, -1) || '0') AND e.kind = entry.kind AND e.xmin = own_number
+            AND (e.cmin::text::bigint > own_command OR e.cmin::text::bigint = own_command AND e.key ~>~ entry.key)
+          ORDER BY e.key USING ~>~ LIMIT 1;
+    ELSE
+        PERFORM 1 FROM billing_ledgerentry AS e JOIN billing_ledgerentry AS r ON r.reverses_id = e.id
+          WHERE e.key ~>=~ whole AND e.key ~<~ (left(whole, -1) || '0') AND r.xmin = own_number
+            AND (r.cmin::text::bigint > own_command OR r.cmin::text::bigint = own_command AND e.key ~>~ its_key)
+          ORDER BY e.key USING ~>~ LIMIT 1;
+    END IF;
+    RETURN FOUND;
+END $$;
+
 CREATE OR REPLACE FUNCTION billing_judge_commitment_entry() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     its_kind character varying := coalesce((SELECT r.kind FROM billing_ledgerentry AS r WHERE r.id = NEW.reverses_id), NEW.kind);
     its_key character varying := coalesce((SELECT r.key FROM billing_ledgerentry AS r WHERE r.id = NEW.reverses_id), NEW.key);
     its_id text := split_part(its_key, '/', 2);
+    whole text := its_kind || '/' || its_id || '/' || NEW.charge_day || '/';
 BEGIN
     IF its_kind NOT IN ('commitment', 'purchase') THEN
         RETURN NULL;
     END IF;
-    IF NOT starts_with(its_key, its_kind || '/') OR split_part(its_key, '/', 3) <> NEW.charge_day::text OR NOT EXISTS (
+    IF NOT starts_with(its_key, whole) OR NOT EXISTS (
         SELECT 1 FROM billing_commitment AS c WHERE c.id::text = its_id AND c.organisation_id = NEW.organisation_id) THEN
         RAISE EXCEPTION '% is of no commitment', NEW.key
             USING ERRCODE = 'check_violation', CONSTRAINT = 'entry_is_of_its_commitment';
+    END IF;
+    -- A session may have its constraints judged before the lines are there. None is added to an entry that has them all.
+    IF NEW.line_count <> (SELECT count(*) FROM billing_ledgerline AS l WHERE l.entry_id = NEW.id) THEN
+        RAISE EXCEPTION '% is judged with its lines', NEW.key
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'commitment_is_used_or_unused';
     END IF;
     IF EXISTS (
         SELECT 1 FROM billing_ledgerline AS l JOIN billing_ledgeraccount AS a ON a.id = l.account_id
@@ -229,7 +277,9 @@ BEGIN
         RAISE EXCEPTION 'the lines of % are of other accounts', NEW.key
             USING ERRCODE = 'check_violation', CONSTRAINT = 'line_is_of_its_entrys_accounts';
     END IF;
-    PERFORM billing_judge_commitment(its_id::uuid, NEW.charge_day);
+    IF NOT billing_has_later_entry(NEW, its_key, whole) THEN
+        PERFORM billing_judge_commitment(its_id::uuid, NEW.charge_day);
+    END IF;
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER billing_judge_commitment_entry AFTER INSERT ON billing_ledgerentry

@@ -239,3 +239,68 @@ def test_totals_in_the_database_are_those_of_the_engine(usage):
             for day, amount in terms.payments:
                 cursor.execute("SELECT billing_commitment_paid(v, %s) FROM billing_commitmentversion AS v", [day])
                 assert int(cursor.fetchone()[0] * 10**12) == amount
+
+
+def test_an_entry_whose_key_only_begins_like_those_of_its_day_is_refused(usage):
+    used = own("used commitment")
+    day = used.key.rsplit("/used/", 1)[0]
+    hidden = forged(used, [(line.account, line.amount) for line in used.lines], key=day)
+    assert refusal_of(lambda: write(hidden)) == "entry_is_of_its_commitment"
+
+
+def test_the_last_entry_of_a_day_is_judged_for_all_before_it_in_any_order(usage):
+    used = own("used commitment")
+    lines = [(line.account, line.amount) for line in used.lines]
+    for keys in (("0", "1", "2"), ("2", "1", "0"), ("1", "2", "0")):
+        several = [forged(used, lines, key=f"{used.key}/{key}") for key in keys]
+        assert refusal_of(lambda several=several: [write(one) for one in several]) == "commitment_is_used_or_unused"
+
+
+def test_an_entry_relies_on_no_later_one_that_is_rolled_back(usage):
+    used = own("used commitment")
+    lines = [(line.account, line.amount) for line in used.lines]
+
+    def attack():
+        write(forged(used, lines, key=f"{used.key}/0"))
+        with transaction.atomic():
+            write(forged(used, lines, key=f"{used.key}/1"))
+            transaction.set_rollback(True)
+
+    assert refusal_of(attack) == "commitment_is_used_or_unused"
+
+
+def test_an_entry_that_comes_after_a_judgement_is_judged(usage):
+    used = own("used commitment")
+    lines = [(line.account, line.amount) for line in used.lines]
+    last, first = forged(used, lines, key=f"{used.key}/9"), forged(used, lines, key=f"{used.key}/0")
+
+    def attack():
+        write(last)
+        write(reversal_of(last))
+        settle_pending_checks()
+        write(first)
+
+    assert refusal_of(attack) == "commitment_is_used_or_unused"
+
+
+def test_a_reversal_relies_on_no_entry_and_no_entry_on_a_reversal(usage):
+    used, unused = own("used commitment"), own("unused commitment")
+    again = forged(used, [(line.account, line.amount) for line in used.lines])
+    for entries in (
+        (again, reversal_of(unused)),
+        (reversal_of(unused), again),
+        (reversal_of(used), reversal_of(unused)),
+    ):
+        assert refusal_of(lambda entries=entries: [write(one) for one in entries]) == "commitment_is_used_or_unused"
+
+
+def test_no_entry_is_judged_before_it_has_its_lines(usage):
+    used = own("used commitment")
+    more = forged(used, [(line.account, line.amount) for line in used.lines])
+
+    def attack():
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS billing_judge_commitment_entry IMMEDIATE")
+        write(more)
+
+    assert refusal_of(attack) == "commitment_is_used_or_unused"

@@ -4,7 +4,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from billing.models import (
     CommitmentDay,
@@ -17,7 +17,7 @@ from billing.models import (
     Price,
 )
 from billing.operations import commitment_days, periods, posting, record_lost_work, record_runs
-from billing.operations.commitment_days import split_commitments, split_due_day
+from billing.operations.commitment_days import MARK_ENDED, split_commitments, split_due_day
 from billing.operations.commitments import apply_commitments, plan_commitments
 from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.credits import NewCreditPolicy, set_credit_policy
@@ -159,6 +159,24 @@ def test_a_month_does_not_close_while_a_day_is_not_split(north):
     periods.begin_closing(SYSTEM, period.id)
     CommitmentDueDay.objects.create(organisation_id=period.organisation_id, day=date(2026, 10, DAYS))
     assert not periods.finish_closing(period.id)
+
+
+def test_ended_days_are_marked_in_months_that_are_not_closed(north):
+    """A closed month has no day that is not split, so the statement does not read its days again."""
+    committed({"until": "2026-11-08T00:00:00Z"})
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")  # past the triggers, as no process may
+        cursor.execute("UPDATE billing_commitmentversion SET created_at = '2026-10-25 12:00Z'")
+        cursor.execute("DELETE FROM billing_commitmenthour")
+        cursor.execute("DELETE FROM billing_commitmentday")
+        cursor.execute("UPDATE billing_ledgerperiod SET state = 'closed' WHERE month = '2026-10-01'")
+        cursor.execute(MARK_ENDED)
+        marked = set(CommitmentDueDay.objects.values_list("day", flat=True))
+        assert marked == {date(2026, 11, day) for day in range(1, 8)}
+        cursor.execute("UPDATE billing_ledgerperiod SET state = 'open' WHERE month = '2026-10-01'")
+        cursor.execute(MARK_ENDED)
+        assert CommitmentDueDay.objects.count() == 7 + 8
+        cursor.execute("SET LOCAL session_replication_role = origin")
 
 
 def test_a_reopened_month_closes_again_with_what_came_late(north):
