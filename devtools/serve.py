@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from config.home import FILE, is_ours
+from devtools.demo_history import begin_earlier_at
 from devtools.embedded import (
     Service,
     Unavailable,
@@ -146,7 +147,10 @@ class Supervisor:
         if not self.is_prepared:
             self._manage("migrate", "--noinput", **self.owner)
             self._manage("collectstatic", "--noinput", "--verbosity", "0")
-        login = self._manage("seed_demo") if self.with_demo else ""
+        login = ""
+        if self.with_demo:
+            login = self._manage("seed_demo")
+            begin_earlier_at(_kept(self.owner, OWNER_URL) or _kept(self.environment, "DATABASE_URL"))
         for role in ROLES:
             child = Child(role, self._log(role), lambda role=role: self._launch(role))  # type: ignore[misc]
             self.roles.append(child)
@@ -222,6 +226,12 @@ class Supervisor:
 
 def _launcher(service: Service) -> Callable[[], subprocess.Popen[bytes]]:
     return lambda: spawn(service.argv, log=service.log, user=service.user)
+
+
+def _kept(environment: dict[str, str], name: str) -> str:
+    """A setting, or what the file contains that is named in its place."""
+    file = environment.get(f"{name}_FILE")
+    return environment.get(name) or (Path(file).read_text(encoding="utf-8").strip() if file else "")
 
 
 def _answers(url: str) -> bool:

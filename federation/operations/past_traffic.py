@@ -202,6 +202,7 @@ def _run(past: PastJob, job: Job, attempt: Attempt, pod: PodRun) -> ObservedRun:
         user_name=past.user.email,
         gpu_model=past.flavor.gpu_model,
         sharing=past.flavor.sharing,
+        node=pod.node,
     )
 
 

@@ -53,6 +53,7 @@ from federation.management.demo import (
     Work,
     nodes_of,
 )
+from federation.management.past_places import PastPlaces, Stay
 from federation.models import Job, PrepullPolicy
 from federation.operations.past_traffic import PastJob, record_past_jobs
 from federation.operations.prepull_policies import WantedPolicy, make_prepull_policy
@@ -223,11 +224,18 @@ def _history(tenants: Mapping[str, Tenant], people: Mapping[str, User], days: in
         return 0
     chance = random.Random(20)  # noqa: S311 - a made-up history, the same for everyone
     offers = {work.name: _offers(work, tenants[""]) for work in WORK}
+    places = PastPlaces()
     past = []
     for number, ended_at in enumerate(_ends(chance, days), start=100):
         work = chance.choices(WORK, [work.weight for work in WORK])[0]
-        offer = chance.choice(offers[work.name])
-        past.append(_past_job(work, offer, (tenants[work.tenant], people[work.who]), (number, ended_at), chance))
+        ran = timedelta(minutes=chance.uniform(*work.minutes))
+        whose = (tenants[work.tenant], people[work.who])
+        # Where its nodes are free: of a job that fits nowhere, the demo knows nothing.
+        for offer in chance.sample(offers[work.name], len(offers[work.name])):
+            nodes = places.take(_stay(work, offer, ended_at - ran, ended_at), chance)
+            if nodes:
+                past.append(_past_job(work, offer, whose, (number, ended_at - ran, ended_at), nodes, chance))
+                break
     for first in range(0, len(past), WRITTEN_AT_ONCE):
         record_past_jobs(past[first : first + WRITTEN_AT_ONCE])
     return len(past)
@@ -255,24 +263,39 @@ class Offer:
     unit_price: Decimal | None
 
 
+def _stay(work: Work, offer: Offer, start: datetime, until: datetime) -> Stay:
+    group = offer.group
+    if work.mig:
+        units, capacity = 1, max(group.resources.values())
+    elif work.gpus:
+        units, capacity = work.gpus, max(group.resources.values())
+    else:
+        units, capacity = int(work.cpu), group.cpu
+    names = [f"{group.name}-{number + 1:02d}" for number in range(group.count)]
+    return Stay(offer.cluster.name, names, work.pods, units, capacity, start, until)
+
+
 def _past_job(
-    work: Work, offer: Offer, whose: tuple[Tenant, User], numbered: tuple[int, datetime], chance: random.Random
+    work: Work,
+    offer: Offer,
+    whose: tuple[Tenant, User],
+    numbered: tuple[int, datetime, datetime],
+    nodes: Sequence[str],
+    chance: random.Random,
 ) -> PastJob:
-    (tenant, user), (number, ended_at) = whose, numbered
-    ran = timedelta(minutes=chance.uniform(*work.minutes))
+    (tenant, user), (number, started_at, ended_at) = whose, numbered
     roll = chance.random()
-    first = chance.randrange(offer.group.count)
     return PastJob(
         tenant=tenant,
         user=user,
         spec=read_spec(work.spec(number, {"demo": "history"}), Rules()),
         cluster=offer.cluster,
         flavor=offer.flavor,
-        nodes=[f"{offer.group.name}-{(first + pod) % offer.group.count + 1:02d}" for pod in range(work.pods)],
+        nodes=nodes,
         unit_price=offer.unit_price,
         gpu_units=1 if work.mig else work.gpus,
-        submitted_at=ended_at - ran - timedelta(seconds=chance.expovariate(1 / 90) + 3),
-        started_at=ended_at - ran,
+        submitted_at=started_at - timedelta(seconds=chance.expovariate(1 / 90) + 3),
+        started_at=started_at,
         ended_at=ended_at,
         exit_code=1 if roll < 0.08 else 137 if roll < 0.1 else 0,  # noqa: PLR2004 - how often work fails here
         is_cancelled=roll > 0.97,  # noqa: PLR2004 - or is cancelled

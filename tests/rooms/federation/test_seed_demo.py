@@ -9,10 +9,13 @@ from django.db import connection
 
 from billing.models import Budget, Commitment, ExchangeRate, Meter, Price
 from billing.queries import discrepancies as wrong_in_the_books
+from billing.queries.node_hours import judge
 from clusters.drivers import Unreachable
 from clusters.drivers.simulated import SimulatedDriver, path_of
 from clusters.models import Cluster, Flavor
 from clusters.queries.capacity import freshness_of
+from clusters.queries.history import history_begins
+from devtools.demo_history import begin_earlier
 from federation.management.demo import SICK, STALE
 from federation.models import Attempt, Job, PrepullPolicy
 from federation.queries.proof import disagreements
@@ -99,3 +102,20 @@ def test_every_flavor_has_a_price_and_one_cluster_is_stale_and_one_falls_silent_
     later = SimulatedDriver(path, "mine", now=lambda: at + timedelta(minutes=5))
     with pytest.raises(Unreachable):
         asyncio.run(later.identity())
+
+
+def test_the_demos_nodes_were_there_before_its_jobs_and_no_hour_of_them_was_sold_twice():
+    seed(days=4)
+    with connection.cursor() as cursor:
+        assert begin_earlier(cursor) > 100
+        assert begin_earlier(cursor) == 0
+    first = Job.objects.filter(labels__demo="history").earliest("created_at").created_at
+    known = history_begins(Cluster.objects.values_list("id", flat=True))
+    assert len(known) == 40
+    assert max(known.values()) <= first
+    days = [first.date() + timedelta(days=ago) for ago in range((now().date() - first.date()).days + 1)]
+    judged = [judge(day) for day in days]
+    assert [hour for day in judged for hour in day.hours if hour.balance.is_negative] == []
+    assert [error for day in judged for error in day.errors] == []
+    used = {hour.node for day in judged for hour in day.hours if hour.balance.charged}
+    assert len(used) > 20
