@@ -39,13 +39,13 @@ FROM billing_commitment AS c CROSS JOIN LATERAL billing_newest_commitment(c.id) 
 CROSS JOIN LATERAL (SELECT
     greatest(date_trunc('day', v.start AT TIME ZONE 'UTC'), date_trunc('day', v.created_at AT TIME ZONE 'UTC') - interval '1 day') AS first,
     least(v.until AT TIME ZONE 'UTC' - interval '1 hour', (clock_timestamp() AT TIME ZONE 'UTC')::date - 1) AS last) AS ended
-CROSS JOIN LATERAL generate_series(date_trunc('month', ended.first), ended.last, interval '1 month') AS month
+CROSS JOIN LATERAL generate_series(date_trunc('month', ended.first), ended.last, interval '1 month') AS its_month
 CROSS JOIN LATERAL generate_series(
-    greatest(ended.first, month), least(ended.last, month + interval '1 month' - interval '1 day'), interval '1 day') AS at
+    greatest(ended.first, its_month), least(ended.last, its_month + interval '1 month' - interval '1 day'), interval '1 day') AS at
 WHERE NOT v.is_withdrawn
     AND NOT EXISTS (
         SELECT 1 FROM billing_ledgerperiod AS p
-        WHERE p.organisation_id = c.organisation_id AND p.month = month::date AND p.state = 'closed')
+        WHERE p.organisation_id = c.organisation_id AND p.month = its_month::date AND p.state = 'closed')
     AND NOT EXISTS (SELECT 1 FROM billing_commitmentday AS d WHERE d.commitment_id = c.id AND d.day = at::date)
 ORDER BY 1, 2
 ON CONFLICT DO NOTHING

@@ -164,16 +164,18 @@ def test_a_month_does_not_close_while_a_day_is_not_split(north):
 def test_ended_days_are_marked_in_months_that_are_not_closed(north):
     """A closed month has no day that is not split, so the statement does not read its days again."""
     committed({"until": "2026-11-08T00:00:00Z"})
+    assert close()
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")  # past the triggers, as no process may
         cursor.execute("UPDATE billing_commitmentversion SET created_at = '2026-10-25 12:00Z'")
         cursor.execute("DELETE FROM billing_commitmenthour")
         cursor.execute("DELETE FROM billing_commitmentday")
-        cursor.execute("UPDATE billing_ledgerperiod SET state = 'closed' WHERE month = '2026-10-01'")
         cursor.execute(MARK_ENDED)
         marked = set(CommitmentDueDay.objects.values_list("day", flat=True))
         assert marked == {date(2026, 11, day) for day in range(1, 8)}
-        cursor.execute("UPDATE billing_ledgerperiod SET state = 'open' WHERE month = '2026-10-01'")
+        cursor.execute(
+            "UPDATE billing_ledgerperiod SET state = 'closing', closed_at = NULL, checksum = '' WHERE month = '2026-10-01'"
+        )
         cursor.execute(MARK_ENDED)
         assert CommitmentDueDay.objects.count() == 7 + 8
         cursor.execute("SET LOCAL session_replication_role = origin")
