@@ -12,11 +12,12 @@ from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
 from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM, actor_for
 from tests.builders import bind, make_run, make_tenant, make_user
+from tests.processes_role import as_processes
 from tests.refusals import constraint_of
 
 from .invoicing import OCTOBER, SEPTEMBER, closed_month, issued
 from .ledgers import at, priced_cluster
-from .test_invoice_attacks import as_processes, attack
+from .test_invoice_attacks import attack
 
 pytestmark = pytest.mark.django_db
 
@@ -163,11 +164,11 @@ ATTACKS = {
 }  # fmt: skip
 
 
-def test_the_database_refuses_the_processes_role(invoice):
+def test_the_database_refuses_the_processes_role(invoice, processes_role):
     open_remark(person("manager"), invoice.id, 1, "dispute", "x")
     given = {"new": new_id(), "other": make_tenant("other").id}
-    for values in as_processes(given):
+    with as_processes():
         for name, (statements, constraint) in ATTACKS.items():
             with pytest.raises(DatabaseError) as refused:
-                attack(statements, values)
+                attack(statements, given)
             assert constraint_of(refused.value) == constraint, name

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from clusters.drivers import Ambiguous, Refused
+from clusters.drivers.connections import run
 from clusters.drivers.simulated import SimulatedDriver, path_of
 from clusters.drivers.simulated.store import Store
 from clusters.models import Cluster
@@ -163,7 +164,7 @@ def test_an_attempts_object_that_others_label_as_a_preparation_remains_what_it_i
 
 
 def test_a_worker_that_slept_through_its_calls_knows_none_of_their_answers(admin, cluster, monkeypatch):
-    policy, run = make(admin, cluster), preparing.run
+    policy = make(admin, cluster)
 
     def slept(work, timeout_seconds):
         run(work, timeout_seconds)
