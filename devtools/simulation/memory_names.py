@@ -4,6 +4,7 @@ MEMORIES = (
     "federation.operations.cycle._fleet_index",
     "federation.operations.expected_starts._fleet_index",
     "federation.operations.expected_starts._pace",
+    "federation.operations.previews._fleet_index",
     "federation.operations.rounds._left_behind",
     "federation.queries.feasibility._index",
     "federation.queries.quotes._desk",

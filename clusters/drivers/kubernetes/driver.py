@@ -132,9 +132,7 @@ class KubernetesDriver:
         return version
 
     async def identity(self) -> str:
-        """The uid of the kube-system namespace. The server may answer from its cache, at half the cost: the uid never
-        changes, and no server's cache is of another cluster.
-        """
+        """The uid of the kube-system namespace, which never changes: at half the cost from the server's own cache."""
         said = decode(_who_it_is, await self._wire.call("GET", "/api/v1/namespaces/kube-system?resourceVersion=0"))
         return checked_identity(said.metadata.uid)
 
