@@ -302,9 +302,12 @@ METERED = """
 SELECT attempt.job_id,
        (SELECT sum(segment.gpu_milliseconds) FROM billing_meter AS meter
           JOIN billing_usagesegment AS segment ON segment.meter_id = meter.id WHERE meter.workload_id = attempt.job_id),
-       bool_or(pod.is_estimated OR pod.finished_at IS NULL)
+       bool_or(pod.is_estimated OR pod.finished_at IS NULL) OR EXISTS (
+           SELECT FROM billing_meter AS meter JOIN billing_usagesegment AS segment ON segment.meter_id = meter.id
+            WHERE meter.workload_id = attempt.job_id AND segment.is_estimated)
   FROM federation_attempt AS attempt JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id GROUP BY 1
 """
+"""An end that is reported after settlement shows a pod as known whose usage was settled as an estimate, and stays one."""
 
 
 ALWAYS = (
