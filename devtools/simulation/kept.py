@@ -63,14 +63,8 @@ KEPT: tuple[Kept, ...] = (
     Kept(85200, _before("overtaken"), "removed_clusters_have_no_prices"),
     Kept(41004, _before("committed", "small"), "lost_deletions_are_no_excuse"),
     Kept(
-        5300,
-        Size(
-            only=(
-                "consolidated", "node_dies", "eviction", "cut_off", "drained", "limit_cut", "programs_report", "pressed",
-                "reserved", "commit_lost_done", "clocks_differ",
-            ),
-            scale="whole",
-        ),
+        20,
+        Size(only=("cut_off", "eviction", "node_dies", "stranger_deletes", "programs_report"), scale="small"),
         "what_lists_lack_was_seen_to_go",
     ),
 )  # fmt: skip
