@@ -10,11 +10,11 @@ from django.db.models.functions import Now
 from clusters.locks import lock_network
 from clusters.models import Cluster, Network
 from clusters.queries.networks import network_by_id
-from clusters.queries.visible import cluster_by_id, require_at_owner, served_tenant
-from foundation.outbox import announce
+from clusters.queries.visible import served_tenant
 from foundation.problems import Conflict, NotFound
-from tenancy.operations import record_audit
 from tenancy.queries import Actor
+
+from .declared import managed_cluster, record_declaration
 
 SHOWN = ("kind", "definition", "namespace")
 
@@ -44,12 +44,12 @@ def create_network(actor: Actor, cluster_id: UUID, wanted: WantedNetwork) -> Net
     Raises NotFound and NotAllowedHere (cluster), Invalid (`not_found` for a tenant that the cluster does not serve),
     Conflict `network_exists`.
     """
-    cluster = _managed(actor, cluster_id)
+    cluster = managed_cluster(actor, cluster_id)
     columns = {**asdict(wanted), "tenant": served_tenant(actor, cluster, wanted.tenant)}
     try:
         with transaction.atomic():
             network = Network.objects.create(cluster=cluster, **columns)
-            _record(actor, "network.create", network, after=_standing(network))
+            record_declaration(actor, "network.create", network, after=_standing(network))
     except IntegrityError as error:
         if "network_name_is_unique_on_its_cluster" in str(error):
             raise Conflict(f"{cluster.name} already has a network {wanted.name}.", code="network_exists") from None
@@ -59,7 +59,7 @@ def create_network(actor: Actor, cluster_id: UUID, wanted: WantedNetwork) -> Net
 
 def update_network(actor: Actor, cluster_id: UUID, network_id: UUID, changes: NetworkChanges) -> Network:
     """The network after the change, which applies to later placements. Raises as `create_network` does."""
-    cluster = _managed(actor, cluster_id)
+    cluster = managed_cluster(actor, cluster_id)
     columns = {name: value for name, value in asdict(changes).items() if value is not None}
     if changes.tenant is not None:
         columns["tenant"] = served_tenant(actor, cluster, changes.tenant)
@@ -68,23 +68,17 @@ def update_network(actor: Actor, cluster_id: UUID, network_id: UUID, changes: Ne
         before = _standing(network)
         Network.objects.filter(id=network_id).update(changed_at=Now(), **columns)
         after = network_by_id(actor, cluster_id, network_id)
-        _record(actor, "network.update", network, before=before, after=_standing(after))
+        record_declaration(actor, "network.update", network, before=before, after=_standing(after))
     return after
 
 
 def remove_network(actor: Actor, cluster_id: UUID, network_id: UUID) -> None:
     """Deletes the network: no later placement uses it. Attempts that were placed with it keep it."""
-    cluster = _managed(actor, cluster_id)
+    cluster = managed_cluster(actor, cluster_id)
     with transaction.atomic():
         network = _locked(cluster, network_id)
         Network.objects.filter(id=network_id).delete()
-        _record(actor, "network.remove", network, before=_standing(network))
-
-
-def _managed(actor: Actor, cluster_id: UUID) -> Cluster:
-    cluster = cluster_by_id(actor, cluster_id)
-    require_at_owner(actor, cluster)
-    return cluster
+        record_declaration(actor, "network.remove", network, before=_standing(network))
 
 
 def _locked(cluster: Cluster, network_id: UUID) -> Network:
@@ -96,16 +90,3 @@ def _locked(cluster: Cluster, network_id: UUID) -> Network:
 
 def _standing(network: Network) -> dict[str, Any]:
     return {"tenant": network.tenant.path, **{name: getattr(network, name) for name in SHOWN}}
-
-
-def _record(
-    actor: Actor,
-    action: str,
-    network: Network,
-    before: dict[str, Any] | None = None,
-    after: dict[str, Any] | None = None,
-) -> None:
-    detail = {"cluster": network.cluster.name, "name": network.name, "before": before, "after": after}
-    owner_id = network.cluster.owner_id
-    record_audit(actor, action, object_kind="network", object_id=network.id, tenant_id=owner_id, detail=detail)
-    announce("cycle")

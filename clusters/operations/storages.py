@@ -11,11 +11,11 @@ from clusters.engine.storages import Mode
 from clusters.locks import lock_storage
 from clusters.models import Cluster, DatasetReplica, Storage
 from clusters.queries.storages import storage_by_id
-from clusters.queries.visible import cluster_by_id, require_at_owner, served_tenant
-from foundation.outbox import announce
+from clusters.queries.visible import served_tenant
 from foundation.problems import Conflict, NotFound
-from tenancy.operations import record_audit
 from tenancy.queries import Actor
+
+from .declared import managed_cluster, record_declaration
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ def create_storage(actor: Actor, cluster_id: UUID, wanted: WantedStorage) -> Sto
     Raises NotFound and NotAllowedHere (cluster), Invalid (`not_found` for a tenant that the cluster does not serve),
     Conflict `storage_exists`.
     """
-    cluster = _managed(actor, cluster_id)
+    cluster = managed_cluster(actor, cluster_id)
     tenant = served_tenant(actor, cluster, wanted.tenant)
     columns = {**asdict(wanted), "tenant": tenant}
     try:
         with transaction.atomic():
             storage = Storage.objects.create(cluster=cluster, **columns)
-            _record(actor, "storage.create", storage, after=_standing(storage))
+            record_declaration(actor, "storage.create", storage, after=_standing(storage))
     except IntegrityError as error:
         if "storage_name_is_unique_on_its_cluster" in str(error):
             raise Conflict(f"{cluster.name} already has a storage {wanted.name}.", code="storage_exists") from None
@@ -63,7 +63,7 @@ def update_storage(actor: Actor, cluster_id: UUID, storage_id: UUID, changes: St
     """The storage after the change, which applies to later placements. With another claim or prefix, placement counts the copies
     of datasets there no longer. Raises as `create_storage` does.
     """
-    cluster = _managed(actor, cluster_id)
+    cluster = managed_cluster(actor, cluster_id)
     columns = {name: value for name, value in asdict(changes).items() if value is not None}
     if changes.tenant is not None:
         columns["tenant"] = served_tenant(actor, cluster, changes.tenant)
@@ -74,23 +74,17 @@ def update_storage(actor: Actor, cluster_id: UUID, storage_id: UUID, changes: St
         after = storage_by_id(actor, cluster_id, storage_id)
         if (storage.claim, storage.prefix) != (after.claim, after.prefix):
             DatasetReplica.objects.filter(storage_id=storage_id).delete()  # they are where it was
-        _record(actor, "storage.update", storage, before=before, after=_standing(after))
+        record_declaration(actor, "storage.update", storage, before=before, after=_standing(after))
     return after
 
 
 def remove_storage(actor: Actor, cluster_id: UUID, storage_id: UUID) -> None:
     """Deletes the storage: no later placement uses it. Attempts that were placed with it keep it."""
-    cluster = _managed(actor, cluster_id)
+    cluster = managed_cluster(actor, cluster_id)
     with transaction.atomic():
         storage = _locked(cluster, storage_id)
         Storage.objects.filter(id=storage_id).delete()
-        _record(actor, "storage.remove", storage, before=_standing(storage))
-
-
-def _managed(actor: Actor, cluster_id: UUID) -> Cluster:
-    cluster = cluster_by_id(actor, cluster_id)
-    require_at_owner(actor, cluster)
-    return cluster
+        record_declaration(actor, "storage.remove", storage, before=_standing(storage))
 
 
 def _locked(cluster: Cluster, storage_id: UUID) -> Storage:
@@ -104,16 +98,3 @@ def _standing(storage: Storage) -> dict[str, Any]:
     return {"tenant": storage.tenant.path} | {
         name: getattr(storage, name) for name in ("kind", "claim", "mode", "prefix")
     }
-
-
-def _record(
-    actor: Actor,
-    action: str,
-    storage: Storage,
-    before: dict[str, Any] | None = None,
-    after: dict[str, Any] | None = None,
-) -> None:
-    detail = {"cluster": storage.cluster.name, "name": storage.name, "before": before, "after": after}
-    owner_id = storage.cluster.owner_id
-    record_audit(actor, action, object_kind="storage", object_id=storage.id, tenant_id=owner_id, detail=detail)
-    announce("cycle")
