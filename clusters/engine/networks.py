@@ -4,9 +4,11 @@ A name is a DNS label, as Multus itself accepts it. So no text that is joined fr
 of an interface, or the beginning of Multus's JSON form.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
+
+from .declared import is_for
 
 MOST_NETWORKS = 8
 """Of one pod."""
@@ -27,10 +29,7 @@ class KnownNetwork:
 
     def serves(self, tenant_path: str) -> bool:
         """Whether a tenant's jobs may use it there."""
-        return all(
-            tenant_path == above or tenant_path.startswith(f"{above}/")
-            for above in (self.tenant_path, self.cluster_owner_path)
-        )
+        return is_for(self, tenant_path)
 
 
 def attachment_of(namespace: str, definition: str) -> str:
@@ -40,11 +39,3 @@ def attachment_of(namespace: str, definition: str) -> str:
 
 Networks = Mapping[str, Mapping[UUID, KnownNetwork]]
 """Networks by name, then by cluster."""
-
-
-def networks_by_name(networks: Iterable[KnownNetwork]) -> Networks:
-    """The networks, indexed for lookup."""
-    found: dict[str, dict[UUID, KnownNetwork]] = {}
-    for one in networks:
-        found.setdefault(one.name, {})[one.cluster_id] = one
-    return found

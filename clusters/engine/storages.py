@@ -5,10 +5,12 @@ Every path here is relative and plain: names of a closed set of characters, join
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
+
+from .declared import is_for
 
 TENANT = "{tenant}"
 """In a prefix, stands for the id of the job's tenant: paths of tenants change, and another tenant may get an old one."""
@@ -83,24 +85,8 @@ class KnownStorage:
 
     def serves(self, tenant_path: str, *, is_written: bool = False) -> bool:
         """Whether a tenant's jobs may mount it there, and write to it if they want to."""
-        return (
-            _is_at_or_below(tenant_path, self.tenant_path)
-            and _is_at_or_below(tenant_path, self.cluster_owner_path)
-            and (self.is_writable or not is_written)
-        )
+        return is_for(self, tenant_path) and (self.is_writable or not is_written)
 
 
 Shelves = Mapping[str, Mapping[UUID, KnownStorage]]
 """Storages by name, then by cluster."""
-
-
-def shelves_of(storages: Iterable[KnownStorage]) -> Shelves:
-    """The storages, indexed for lookup."""
-    found: dict[str, dict[UUID, KnownStorage]] = {}
-    for one in storages:
-        found.setdefault(one.name, {})[one.cluster_id] = one
-    return found
-
-
-def _is_at_or_below(path: str, above: str) -> bool:
-    return path == above or path.startswith(f"{above}/")

@@ -6,7 +6,8 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Concat
 
-from clusters.engine.networks import KnownNetwork, Networks, networks_by_name
+from clusters.engine.declared import by_name
+from clusters.engine.networks import KnownNetwork, Networks
 from clusters.models import Network
 from foundation.problems import NotFound
 from tenancy.queries import Actor, visible_tenants
@@ -37,7 +38,7 @@ def known_networks(names: Collection[str]) -> Networks:
     if not names:
         return {}
     rows = Network.objects.filter(name__in=list(names), cluster__removed_at__isnull=True)
-    return networks_by_name(
+    return by_name(
         KnownNetwork(row.cluster_id, row.cluster.owner.path, row.tenant.path, row.name, row.definition, row.namespace)
         for row in rows.select_related("cluster__owner", "tenant").order_by("id")
     )

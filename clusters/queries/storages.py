@@ -7,7 +7,8 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Concat
 
-from clusters.engine.storages import KnownStorage, Mode, Shelves, shelves_of
+from clusters.engine.declared import by_name
+from clusters.engine.storages import KnownStorage, Mode, Shelves
 from clusters.models import Storage
 from foundation.problems import NotFound
 from tenancy.queries import Actor, visible_tenants
@@ -58,7 +59,7 @@ def known_storages(names: Collection[str]) -> Shelves:
     if not names:
         return {}
     rows = Storage.objects.filter(name__in=list(names), cluster__removed_at__isnull=True)
-    return shelves_of(
+    return by_name(
         KnownStorage(
             cluster_id=row.cluster_id,
             cluster_owner_path=row.cluster.owner.path,

@@ -140,9 +140,8 @@ def _states(change: Callable[[], object]) -> tuple[State, State]:
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         now = database_now()
-        after = _state(
-            now, change
-        )  # first, because a change of what it locks, since the snapshot, makes it begin again
+        # First, because it begins again if what it locks has changed since the snapshot.
+        after = _state(now, change)
         return _state(now, lambda: None), after
 
 

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from clusters.engine.networks import MOST_NETWORKS, KnownNetwork, networks_by_name
+from clusters.engine.declared import by_name
+from clusters.engine.networks import MOST_NETWORKS, KnownNetwork
 from federation.engine.intake.manifest import read_manifest
 from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.reading import Refused
@@ -145,7 +146,7 @@ def test_a_network_serves_its_tenant_and_those_below(tenant, serves):
 
 def test_networks_are_found_by_name_and_cluster():
     here, there = known(), known(cluster_id=TWO)
-    assert networks_by_name([here, there, known("storage")])["rdma"] == {ONE: here, TWO: there}
+    assert by_name([here, there, known("storage")])["rdma"] == {ONE: here, TWO: there}
 
 
 def test_a_job_runs_only_where_all_its_networks_are_and_reads_which_one_a_cluster_lacks():

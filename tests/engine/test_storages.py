@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.engine.declared import by_name
 from clusters.engine.storages import (
     MOST_PREFIX,
     Escape,
@@ -15,7 +16,6 @@ from clusters.engine.storages import (
     is_claim,
     is_prefix,
     is_relative,
-    shelves_of,
     sub_path_of,
 )
 from federation.engine.intake.mounts import CLOSED, is_container_path, is_inside
@@ -187,7 +187,7 @@ def test_a_storage_serves_its_tenant_and_those_below_that_the_cluster_serves():
     assert storage(is_writable=True).serves("acme/ml", is_written=True)
     assert not storage(cluster_owner_path="acme/ml/vision").serves("acme/ml")
     assert not storage(cluster_owner_path="globex").serves("acme/ml")
-    assert shelves_of([storage()]) == {"data": {TENANT: storage()}}
+    assert by_name([storage()]) == {"data": {TENANT: storage()}}
 
 
 @pytest.mark.parametrize(("name", "is_good"), [("a", True), ("a.b-c", True), ("A", False), ("", False), ("-a", False), ("a\n", False), ("a/b", False), ("a" * 254, False)])  # fmt: skip

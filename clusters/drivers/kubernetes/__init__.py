@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def driver_at(address: ClusterAddress) -> "KubernetesDriver":
     """The driver of this installation for the cluster at an address.
 
-    It is imported only now, with its HTTP client: a sixth of the start of a process that calls no cluster.
+    It is imported only now, with its HTTP client: a process that calls no cluster starts with less CPU.
     """
     from .driver import KubernetesDriver  # noqa: PLC0415 - see above
 
