@@ -319,7 +319,7 @@ def test_release_and_delete_carry_the_uid():
     release, delete = asyncio.run(body())
     assert release.method == "PATCH"
     assert release.headers["content-type"] == "application/merge-patch+json"
-    assert b'"metadata":{"uid":"uid-1"}' in release.body
+    assert b'"metadata":{"uid":"uid-1","managedFields":[{}]}' in release.body
     assert b'"suspend":false' in release.body
     assert "fieldManager=switchyard" in release.target
     assert delete.method == "DELETE"
