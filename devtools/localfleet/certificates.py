@@ -1,4 +1,6 @@
-"""A certificate for both ends of a connection on loopback."""
+"""Certificates for connections on loopback. Their keys are on a curve: to find the primes of an RSA key takes a tenth of a second and
+more, and each component would find four.
+"""
 
 import ipaddress
 import time
@@ -14,7 +16,7 @@ VALID_DAYS = 30
 
 
 def write_certificate(certificate: Path, key: Path) -> None:
-    """Writes a self-signed certificate for 127.0.0.1, for servers and clients, and its key, which only we can read."""
+    """Writes a self-signed certificate for this host, for servers and clients, and its key, which only we can read."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "local fleet")])
     now = datetime.fromtimestamp(time.time(), UTC)
@@ -25,7 +27,7 @@ def write_certificate(certificate: Path, key: Path) -> None:
          "decipher_only"), False,
     )  # fmt: skip
     extensions = (
-        x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+        x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]),
         x509.BasicConstraints(ca=True, path_length=0),
         x509.KeyUsage(digital_signature=True, key_cert_sign=True, **signs),
         x509.ExtendedKeyUsage(uses),
@@ -40,9 +42,18 @@ def write_certificate(certificate: Path, key: Path) -> None:
             extension, critical=isinstance(extension, (x509.BasicConstraints, x509.KeyUsage))
         )
     certificate.write_bytes(builder.sign(private, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    _write(private, key)
+
+
+def write_key(key: Path) -> None:
+    """Writes a new private key, which only we can read."""
+    _write(ec.generate_private_key(ec.SECP256R1()), key)
+
+
+def _write(private: ec.EllipticCurvePrivateKey, key: Path) -> None:
     key.touch(mode=0o600)
     key.write_bytes(
         private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         )
     )

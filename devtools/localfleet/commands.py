@@ -32,6 +32,7 @@ HEALTH = {
     "kwok": "http://127.0.0.1:{port}/healthz",
     "kubelet": "https://127.0.0.1:{port}/healthz",
 }
+WITH_CERTIFICATES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 PROJECT = Path(__file__).resolve().parents[2]
 NAMESPACES = Path(__file__).parent / "kubelet" / "namespaces.py"
 
@@ -83,12 +84,16 @@ class Layout:
 
     @property
     def ca_file(self) -> Path:
-        """The API server's own certificate and the authority that it created for itself."""
+        """The API server's certificate, which is its own authority."""
         return self.root / "certs" / "apiserver.crt"
+
+    def certificate(self, component: str) -> Path:
+        """The file of a component's certificate, beside its key, where the component looks for both before it makes them."""
+        return self.ca_file if component == "kube-apiserver" else self.root / component / f"{component}.crt"
 
     @property
     def service_account_key(self) -> Path:
-        """The RSA key that signs ServiceAccount tokens."""
+        """The key that signs ServiceAccount tokens."""
         return self.root / "sa.key"
 
     @property
@@ -170,7 +175,7 @@ def _apiserver(layout: Layout) -> list[str]:
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         f"--secure-port={layout.ports['kube-apiserver']}",
-        f"--cert-dir={layout.root / 'certs'}",
+        f"--cert-dir={layout.ca_file.parent}",
         f"--token-auth-file={layout.tokens}",
         "--authorization-mode=RBAC",
         "--service-cluster-ip-range=10.0.0.0/24",
@@ -230,7 +235,7 @@ def _as_client(component: str, layout: Layout) -> list[str]:
         f"--authorization-kubeconfig={layout.kubeconfig}",
         "--bind-address=127.0.0.1",
         f"--secure-port={layout.ports[component]}",
-        f"--cert-dir={layout.root / component}",
+        f"--cert-dir={layout.certificate(component).parent}",
         "--leader-elect=false",
         *(["--kube-api-qps=500", "--kube-api-burst=1000"] if layout.parts.fast else []),
     ]

@@ -14,13 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-
 from devtools.embedded import free_ports, spawn, tail
 
 from . import commands
-from .certificates import write_certificate
+from .certificates import write_certificate, write_key
 from .commands import Layout, Parts
 
 READY_SECONDS = 60
@@ -191,12 +188,10 @@ def pick_ports(parts: Parts) -> dict[str, int]:
 
 
 def _write_credentials(layout: Layout) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-    layout.service_account_key.write_bytes(pem)
-    layout.service_account_key.chmod(0o600)
+    write_key(layout.service_account_key)
+    for certificate in map(layout.certificate, commands.WITH_CERTIFICATES):
+        certificate.parent.mkdir(exist_ok=True)
+        write_certificate(certificate, certificate.with_suffix(".key"))
     layout.tokens.write_text(f'{layout.admin_token},admin,admin,"system:masters"\n')
     layout.tokens.chmod(0o600)
     if layout.parts.kubelet:

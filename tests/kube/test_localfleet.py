@@ -1,4 +1,6 @@
 import asyncio
+import ssl
+import stat
 import subprocess
 import sys
 import time
@@ -9,6 +11,7 @@ import pytest
 
 from devtools.localfleet import start_fleet
 from devtools.localfleet.admin import apply, client, create_nodes, mint_token
+from devtools.localfleet.commands import WITH_CERTIFICATES
 from devtools.localfleet.fleetfile import ClusterSpec, NodeGroup, node_objects
 from devtools.serve import PROJECT
 
@@ -112,6 +115,16 @@ def test_a_frozen_api_server_hangs_and_a_killed_one_comes_back_with_its_objects(
     assert plane.layout.ca_file.read_text() == ca
     with client(plane) as http:
         assert http.get(f"/api/v1/namespaces/{namespace_name}").status_code == 200
+
+
+def test_each_server_shows_the_certificate_that_was_made_for_it_and_makes_none(bare_clusters):
+    layout = bare_clusters[1].layout
+    for component in WITH_CERTIFICATES:
+        made = layout.certificate(component)
+        shown = ssl.get_server_certificate(("127.0.0.1", layout.ports[component]))
+        assert shown.split() == made.read_text().split(), component
+        assert {file.name for file in made.parent.iterdir()} == {made.name, made.with_suffix(".key").name}
+        assert stat.S_IMODE(made.with_suffix(".key").stat().st_mode) == 0o600
 
 
 def test_a_minted_token_may_do_what_its_account_may_and_no_more(bare_clusters, namespace_name):
