@@ -77,7 +77,7 @@ def stand(
 ) -> Iterator[Stand]:
     standing = start_behind(root / "home", planes, proxies, databases, flags, skews)
     yield standing
-    standing.gateway.stop()
+    standing.gateway.stop(quickly=True)
 
 
 @pytest.fixture(scope="session")

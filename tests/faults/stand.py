@@ -110,7 +110,7 @@ def start_behind(
             gateway.register(plane, server=proxy.address, ca_pem=proxy.ca_pem)
         prepare(gateway)
     except BaseException:
-        gateway.stop()
+        gateway.stop(quickly=True)
         raise
     return Stand(gateway, planes, proxies, databases, flags)
 

@@ -39,7 +39,7 @@ def doomed() -> Iterator[Stand]:
     try:
         stand = start_behind(root / "home", planes, proxies, databases, root / "flags", root / "skews.json")
         yield stand
-        stand.gateway.stop()
+        stand.gateway.stop(quickly=True)
     finally:
         for proxy in proxies.values():
             proxy.close()

@@ -44,4 +44,4 @@ def gateway(root: Path, planes: list[ControlPlane]) -> Iterator[Gateway]:
         prepare(running)
         yield running
     finally:
-        running.stop()
+        running.stop(quickly=True)

@@ -135,7 +135,7 @@ def stand(root: Path) -> Iterator[Stand]:
             stand.cluster_id = stand.gateway.create("/clusters", cluster.body())["id"]
             yield stand
         finally:
-            stand.gateway.stop()
+            stand.gateway.stop(quickly=True)
 
 
 def install_the_function(folder: Path) -> None:

@@ -78,7 +78,7 @@ def gateway(root: Path, planes: list[ControlPlane]) -> Iterator[Gateway]:
         prepare(running)
         yield running
     finally:
-        running.stop()
+        running.stop(quickly=True)
 
 
 @pytest.fixture(scope="module")

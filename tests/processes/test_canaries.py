@@ -49,7 +49,7 @@ def gateway():
     home = Path(tempfile.mkdtemp(prefix="switchyard-canaries-", dir="/var/tmp"))
     running = start_gateway(home, SWITCHYARD_POLICY_URL=f"http://127.0.0.1:{free_port()}/review", **GIVEN)
     yield running
-    running.stop()
+    running.stop(quickly=True)
     shutil.rmtree(home, ignore_errors=True)
 
 
