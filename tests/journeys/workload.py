@@ -79,16 +79,17 @@ def price(gateway: Gateway) -> None:
 
 def wait_for(condition: Any, what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Returns once the condition holds; fails with `what` when it does not in time. A look may cost the gateway a lot: the
-    longer one takes, the longer is the pause until the next one.
+    longer one takes, and the longer it did not hold, the longer is the pause until the next one.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     while True:
         looked_at = time.monotonic()
         if condition():
             return
         now = time.monotonic()
         assert now < deadline, f"not within {seconds} s: {what}"
-        time.sleep(min(max(0.2, 2 * (now - looked_at)), 1.0))
+        time.sleep(min(max(0.2, 4 * (now - looked_at), (now - began) / 8), 1.0))
 
 
 @dataclass

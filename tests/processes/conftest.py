@@ -35,7 +35,7 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = SECONDS) 
             return value
         now = time.monotonic()
         assert now < deadline, f"it did not happen within {seconds} s: {what}"
-        time.sleep(min(max(0.05, 2 * (now - looked_at)), 0.5))
+        time.sleep(min(max(0.05, 5 * (now - looked_at)), 0.5))
 
 
 @dataclass
