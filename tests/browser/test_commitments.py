@@ -14,7 +14,7 @@ from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_flavor, make_run
 from tests.rooms.billing.committing import file_of
 
-from .test_access import CONTRAST, NAMELESS
+from .reading import CONTRAST, NAMELESS
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 LONGEST = "a-cluster-with-a-name-that-is-as-long-as-a-name-can-possibly-be"

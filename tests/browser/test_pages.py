@@ -11,6 +11,7 @@ from foundation.clock import now
 from foundation.plain_json import instant
 from placement.values.decisions import KeptRoom
 from tenancy.models import RoleBinding
+from tests.browser.reading import look
 from tests.builders import actor_for, make_cluster, make_spec, redate, submit
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -68,9 +69,9 @@ def every_path(user):
 
 
 def test_every_page_opens_without_a_complaint_of_the_browser_and_is_never_wider_than_the_screen(window, admin):
-    """Each is opened once, on a phone, whose screen then becomes wider."""
+    """Each is opened once, on a phone, whose screen then becomes wider; there it can be read in both themes, and controls have names."""
     make_cluster("acme", "a-cluster-with-a-name-that-is-as-long-as-a-name-can-possibly-be")
-    w, too_wide = window(width=WIDTHS[0]).sign_in(admin), {}
+    w, too_wide = window(width=WIDTHS[0], reduced_motion="reduce").sign_in(admin), {}
     for path in every_path(admin):
         answer = w.open(path)
         assert answer.status == 200, path
@@ -82,6 +83,7 @@ def test_every_page_opens_without_a_complaint_of_the_browser_and_is_never_wider_
             assert inner == width
             if scroll > inner:
                 too_wide[path, width] = scroll
+        look(w, path)
         w.page.set_viewport_size({"width": WIDTHS[0], "height": 900})
     assert not too_wide
 
@@ -106,7 +108,7 @@ def test_what_users_write_is_shown_as_text_also_to_an_operator_and_the_policy_st
     Cluster.objects.filter(name="north").update(
         reasons=[{"code": "x", "message": NASTY}], region=NASTY[:63], labels={NASTY: NASTY}
     )
-    w = window().sign_in(admin)
+    w = window(**SMALL).sign_in(admin)
     for path in every_path(admin):
         assert w.open(path).status == 200, path
         w.page.evaluate(SETTLED)
