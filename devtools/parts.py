@@ -49,9 +49,8 @@ PARTS = (
     Plan(("rooms/federation",), computes=True),
     Plan(("rooms/billing",), computes=True),
     Plan(("rooms/[!bf]*/", "rooms/foundation"), computes=True),
-    Plan(("simulation",), computes=True),  # its seeds have two processes
     Plan(("engine", "house"), computes=True),
-    Plan(("devtools",), computes=True),
+    Plan(("simulation", "devtools"), computes=True),  # its seeds have two processes
 )
 """Each folder of `tests` is in one of them; of each kind, the longest comes first. A part costs five CPU seconds before its first
 test.
