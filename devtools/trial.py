@@ -140,9 +140,7 @@ class Gateway:
         return found
 
     def stop(self, *, quickly: bool = False) -> None:
-        """Ends all processes: cleanly, or `quickly` without the three CPU seconds that this takes them, for a home that nothing uses
-        again.
-        """
+        """Ends all processes: cleanly, or `quickly`, without the CPU second that this takes them, for a home that nothing uses again."""
         self.client.close()
         self._end_commands()
         if quickly and self.process.poll() is None:

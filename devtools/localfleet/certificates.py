@@ -1,5 +1,5 @@
-"""Certificates for connections on loopback. Their keys are on a curve: to find the primes of an RSA key takes a tenth of a second and
-more, and each component would find four.
+"""Certificates for connections on loopback. Their keys are on a curve: components that found none would make RSA keys, which takes a
+control plane half a second of a core at its start.
 """
 
 import ipaddress

@@ -60,7 +60,7 @@ def copy() -> Iterator[Path]:
 
 
 def give_bytecode(ours: Path, theirs: Path) -> None:
-    """Of the same files, which Python knows by their times: to compile Django and all else again takes ten seconds of a core."""
+    """Of the same files, which Python knows by their times: Django and all else need not be compiled again."""
     for compiled in ours.rglob("__pycache__/*.pyc"):
         folder = theirs / compiled.parent.relative_to(ours)
         if folder.parent.is_dir() and "-pytest-" not in compiled.name:
