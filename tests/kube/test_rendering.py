@@ -1,11 +1,13 @@
 """What we render, judged by a real API server: strict field validation, pod security `restricted`, and the release."""
 
+import asyncio
 import time
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.resources import HUGE_PAGES_MIB
 from clusters.engine.secrets import KnownSecret, keyring_of
 from clusters.engine.storages import KnownStorage
@@ -33,6 +35,7 @@ from federation.queries.secrets import promised_secrets
 from foundation.ids import new_id
 from placement.values.gpu_needs import GpuNeeds
 from tests.builders import make_spec
+from tests.contract.worlds import INSTALL, address_of
 
 from .conftest import gateway_token
 
@@ -235,6 +238,30 @@ def test_placement_hints_are_taken_in_the_patch_that_releases(plane, whose, must
     assert released["suspend"] is False
     affinity = released["template"]["spec"]["affinity"]["nodeAffinity"]
     assert affinity == hints["spec"]["affinity"]["nodeAffinity"]
+
+
+def test_a_release_clears_the_record_of_who_set_which_field(plane, whose):
+    [job] = rendered("cpu", whose)
+    name = job["metadata"]["name"] = f"{job['metadata']['name']}-cleared"
+    path = f"/apis/batch/v1/namespaces/{whose.namespace}/jobs/{name}"
+
+    async def create_and_release():
+        driver = KubernetesDriver(address_of(plane, gateway_token(plane)), INSTALL)
+        try:
+            uid = await driver.create_job(job)
+            with client(plane) as http:
+                created = http.get(path).json()
+            await driver.release_job(whose.namespace, name, uid, {})
+        finally:
+            await driver.close()
+        return created
+
+    created = asyncio.run(create_and_release())
+    assert "switchyard" in {entry["manager"] for entry in created["metadata"]["managedFields"]}
+    with client(plane) as http:
+        released = http.get(path).json()
+    assert released["spec"]["suspend"] is False
+    assert "managedFields" not in released["metadata"]
 
 
 def test_the_published_policies_let_in_what_stands_around_jobs(plane, whose):
