@@ -59,7 +59,7 @@ def test_the_page_of_a_move_works_without_script(window, admin, home):
     w.open(f"/jobs/{job.id}/")
     w.page.locator("details.confirm > summary", has_text="Move").click()
     w.page.get_by_role("link", name="Where it would continue").click()
-    assert w.page.get_by_text("no other cluster would take it now").is_visible()
+    w.page.get_by_text("no other cluster would take it now").wait_for()
     simulated_cluster("west")
     _desk.forget()
     w.open(f"/jobs/{job.id}/move/")
