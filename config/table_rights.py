@@ -31,6 +31,9 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "quotas_userholding": GROWS,
     "billing_usagesegment": GROWS,
     "billing_meter": KEPT,
+    "billing_meterrevision": GROWS,
+    # Written by a trigger of the owner with each revision, which also deletes the segments that it replaces.
+    "billing_replacedsegment": READ,
     "billing_budget": KEPT,
     "billing_budgetperiod": KEPT,
     "billing_budgethold": KEPT,
@@ -103,6 +106,7 @@ OWNERS_TRIGGERS = (
     "billing_add_to_months",
     "billing_add_to_days",
     "billing_add_to_meter_days",
+    "billing_revise_meter",
     "billing_take_step",
     "billing_mark_corrected_days",
     "billing_mark_lost_days",

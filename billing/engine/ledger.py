@@ -1,7 +1,7 @@
 """What the ledger posts for a tenant's day: a pure function of its segments, the prices, and what was posted.
 
 A day is what one tenant used in one cluster on one flavor between two UTC midnights. Its `usage` entries add up to what
-its segments cost. If corrections make that another sum, every entry that still counts is reversed, and one `reentry` has
+its segments cost: if a late report shortened a run, the next one takes the difference back. If corrections make that another sum, every entry that still counts is reversed, and one `reentry` has
 the corrected sum. The tenant's expense is debited (positive), the cluster's cost pool credited.
 """
 
@@ -196,9 +196,14 @@ def corrected_pieces(segment: RatedSegment, books: Books) -> tuple[Piece, ...]:
 
 
 def postings(
-    key: DayKey, segments: Sequence[RatedSegment], books: Books, standing: Sequence[Standing]
+    key: DayKey, segments: Sequence[RatedSegment], books: Books, standing: Sequence[Standing], replaced: int = 0
 ) -> tuple[Entry, ...]:
-    """The entries that are missing, in the order of posting; none if the ledger has them."""
+    """The entries that are missing, in the order of posting; none if the ledger has them.
+
+    `replaced` is the number of segments of the day that late reports replaced: with that of its segments, it names what was
+    counted, because neither ever has a second content under the same two numbers.
+    """
+    ordinal = f"{len(segments)}r{replaced}" if replaced else f"{len(segments)}"
     entries: list[Entry] = []
     observed, quantities, due, due_quantities = (Counter[str]() for _ in range(4))
     is_corrected = any(book.corrections for book in books.values())
@@ -213,14 +218,14 @@ def postings(
     usage = [each.entry for each in standing if each.entry.kind == "usage"]
     used, counted_before = _expenses(usage), _quantities(usage)
     unposted = None if counted_before is None else _less(quantities, counted_before)
-    entries += _charge(key, "usage", f"{len(segments)}", _less(observed, used), unposted)
+    entries += _charge(key, "usage", ordinal, _less(observed, used), unposted)
     charged = _expenses([*(each.entry for each in standing), *entries])
     if not is_corrected or not any(_less(due, charged).values()):
         return tuple(entries)
     latest = max(each.number for book in books.values() for each in book.corrections)
     counted = [*(each.entry for each in standing if each.counts), *entries]
     entries += [reversal_of(entry, latest) for entry in counted]
-    entries += _charge(key, "reentry", f"{len(segments)}c{latest}", due, due_quantities, latest)
+    entries += _charge(key, "reentry", f"{ordinal}c{latest}", due, due_quantities, latest)
     return tuple(entries)
 
 

@@ -10,12 +10,24 @@ MeterKey: TypeAlias = tuple[UUID, str]
 
 
 @dataclass(frozen=True, slots=True)
+class TrueEnd:
+    """A cluster's report of the end of a run, which meters may have assumed to be later. `key` is that of one of its meters.
+    `is_estimated`: the start of the run, or this end, is not what the cluster reported.
+    """
+
+    key: MeterKey
+    at: datetime
+    is_estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedRun:
     """A pod that was observed to run from `started_at` until at least `until_at` (its end, if `is_final`).
 
     `workload_id` is a job and `run_id` an attempt, both opaque here. Reports show the names as they were at that time.
     `gpu_model` and `sharing` are those of the flavor when the run was placed; a unit whose `sharing` is unknown (empty)
-    counts as a whole GPU. `node` is the pod's; empty if it is not known. The work of a final run after `redone_from` was lost and has to be done again (None: none of
+    counts as a whole GPU. `node` is the pod's; empty if it is not known. It certainly ran until `certain_until` (None: not known of any
+    of its time); a report of its end may shorten the rest (`TrueEnd`). The work of a final run after `redone_from` was lost and has to be done again (None: none of
     it).
     """
 
@@ -40,6 +52,7 @@ class ObservedRun:
     sharing: str = ""
     redone_from: datetime | None = None
     node: str = ""
+    certain_until: datetime | None = None
 
     @property
     def key(self) -> MeterKey:

@@ -42,6 +42,8 @@ from .metering import UsageSegment as UsageSegment
 from .periods import LedgerPeriod as LedgerPeriod
 from .periods import PeriodClose as PeriodClose
 from .periods import PeriodReopening as PeriodReopening
+from .revisions import MeterRevision as MeterRevision
+from .revisions import ReplacedSegment as ReplacedSegment
 from .sharing import NegativeIdle as NegativeIdle
 from .sharing import NegativeNodeHour as NegativeNodeHour
 from .sharing import PoolDay as PoolDay

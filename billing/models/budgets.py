@@ -153,7 +153,8 @@ class BudgetMovement(models.Model):
     `take` holds the worst case at placement. `adjust` turns held into spent as time is metered, and corrects what is
     held of running work. `post` and `void` return the rest at the end; a `post` without held is of time that is metered
     after the end. `open` counts what was metered and held before the budget was set. `correct` is of a line of the ledger
-    instead of a run: what a correction changes in the period of the day of use.
+    instead of a run: what a correction changes in the period of the day of use. `revise` returns what was counted of time that a run
+    did not use (trigger).
     """
 
     class Kind(models.TextChoices):
@@ -163,6 +164,7 @@ class BudgetMovement(models.Model):
         POST = "post"
         VOID = "void"
         CORRECT = "correct"
+        REVISE = "revise"
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(null=True, help_text="The holder; runs from before an upgrade have no hold.")
@@ -185,12 +187,15 @@ class BudgetMovement(models.Model):
             models.CheckConstraint(
                 condition=Q(kind__in=["open", "take"], held__gte=0)
                 | Q(kind="adjust")
-                | Q(kind="correct", held=0)
+                | Q(kind__in=["correct", "revise"], held=0)
                 | Q(kind__in=["post", "void"], held__lte=0),
                 name="takes_add_and_ends_return",
             ),
             models.CheckConstraint(
-                condition=Q(spent=0) | Q(kind__in=["open", "adjust", "post"], spent__gt=0) | Q(kind="correct"),
+                condition=Q(spent=0)
+                | Q(kind__in=["open", "adjust", "post"], spent__gt=0)
+                | Q(kind="correct")
+                | Q(kind="revise", spent__lt=0),
                 name="only_metered_time_is_spent",
             ),
             models.CheckConstraint(

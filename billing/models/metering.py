@@ -25,7 +25,8 @@ def _only(field: str) -> Func:
     return Func(F(field), F(field), Value("[]"), function="int8range", output_field=BigIntegerRangeField())
 
 
-def _start_of(field: str) -> Func:
+def start_of(field: str) -> Func:
+    """The start of a range, for an index."""
     return Func(F(field), function="lower", output_field=models.DateTimeField())
 
 
@@ -172,10 +173,23 @@ class Meter(models.Model):
     redone_from = models.DateTimeField(
         null=True, help_text="The work from this time to the end was lost and done again; null: no work was lost."
     )
+    certain_until = models.DateTimeField(
+        null=True,
+        help_text="No report shortens the run below this time: it was seen until then, or its end is known. Null: from before this"
+        " was kept.",
+    )
+    revisions = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="How often a report shortened it (trigger)."
+    )
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["cluster", "source_uid"], name="one_meter_per_pod"),
+            models.CheckConstraint(
+                condition=Q(certain_until__isnull=True)
+                | Q(certain_until__gte=F("metered_from"), certain_until__lte=F("metered_until")),
+                name="a_meter_is_certain_of_its_own_time",
+            ),
             models.CheckConstraint(
                 condition=Q(metered_until__gte=F("metered_from")), name="meter_never_runs_backwards"
             ),
@@ -219,7 +233,7 @@ class Meter(models.Model):
 
 
 class UsageSegment(models.Model):
-    """An observed, priced interval of one meter. Append-only.
+    """An observed, priced interval of one meter. Append-only, but for what a revision of its meter replaces (`MeterRevision`).
 
     Each begins where the one before it of its meter ends, the first where its meter begins (trigger).
     """
@@ -243,9 +257,9 @@ class UsageSegment(models.Model):
                 | (Q(price__isnull=False, cost__gte=0) & ~Q(currency="")),
                 name="segment_costs_only_with_a_price",
             ),
-            models.UniqueConstraint(F("meter"), _start_of("period"), name="each_moment_is_metered_once"),
+            models.UniqueConstraint(F("meter"), start_of("period"), name="each_moment_is_metered_once"),
         ]
-        indexes = [BrinIndex(_start_of("period"), name="segments_by_start", pages_per_range=16, autosummarize=True)]
+        indexes = [BrinIndex(start_of("period"), name="segments_by_start", pages_per_range=16, autosummarize=True)]
 
     def __str__(self) -> str:
         return f"{self.gpu_milliseconds} GPU-ms"

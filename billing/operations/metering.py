@@ -4,16 +4,17 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from uuid import UUID
 
 from django.db import connection, transaction
 from psycopg.types.range import TimestamptzRange
 
 from billing import locks
 from billing.engine.rating import whole_milliseconds
-from billing.engine.runs import MeterKey, ObservedRun
-from billing.models import Meter, UsageSegment
+from billing.engine.runs import MeterKey, ObservedRun, TrueEnd
+from billing.models import Meter, MeterRevision, UsageSegment
 from billing.queries.prices import price_spans
-from billing.queries.progress import meters_for, rated
+from billing.queries.progress import assumed_beyond, meters_for, rated
 from foundation.rows import insert_rows
 
 logger = logging.getLogger(__name__)
@@ -22,8 +23,8 @@ logger = logging.getLogger(__name__)
 def record_runs(runs: Sequence[ObservedRun]) -> None:
     """Meters the observed time that is not metered yet, in the caller's transaction or its own.
 
-    A run that is reported again, late, or with an earlier end changes nothing. Time without a price is metered at no
-    cost.
+    A run that is reported again, late, or with an earlier end changes nothing here (`correct_ends` does). Time without a price
+    is metered at no cost.
     """
     latest = _latest(runs)
     if not latest:
@@ -40,8 +41,50 @@ def record_runs(runs: Sequence[ObservedRun]) -> None:
             meter.metered_until = max(meter.metered_until, run.until_at)
             meter.is_closed = run.is_final
             meter.redone_from = _redone_from(meter, run)
+            meter.certain_until = _certain_until(meter, run)
         _run_on(moved)
         insert_rows(segments)
+
+
+def correct_ends(ends: Sequence[TrueEnd]) -> set[UUID]:
+    """The runs of the closed meters that these reports shorten, in the caller's transaction or its own: a meter that had assumed
+    a later end gives back the time after the reported one, and its days are posted again.
+
+    What was observed, or reported before, stands: the same report again, and one that contradicts it, change nothing.
+    """
+    of = {end.key: replace(end, at=whole_milliseconds(end.at)) for end in ends}
+    with transaction.atomic():
+        too_long = assumed_beyond({key: end.at for key, end in of.items()})
+        if not too_long:
+            return set()
+        locks.read_price_book()
+        revisions = [
+            revision
+            for meter in locks.lock_meters(too_long)
+            if (revision := _shortened(meter, of[_key(meter)])) is not None
+        ]
+        MeterRevision.objects.bulk_create(revisions)
+    return {revision.meter.run_id for revision in revisions}
+
+
+def _key(meter: Meter) -> MeterKey:
+    return meter.cluster_id, meter.source_uid
+
+
+def _shortened(meter: Meter, end: TrueEnd) -> MeterRevision | None:
+    """The revision of a closed meter that assumed a later end; None if it is certain of its time until then."""
+    if not meter.is_closed or meter.certain_until is None:
+        return None
+    until, counted = max(meter.certain_until, end.at), meter.metered_until
+    if until >= counted:
+        return None
+    return MeterRevision(
+        meter=meter,
+        number=meter.revisions + 1,
+        counted_until=counted,
+        until=until,
+        is_estimated=end.is_estimated or until > end.at,
+    )
 
 
 def _latest(runs: Iterable[ObservedRun]) -> dict[MeterKey, ObservedRun]:
@@ -81,6 +124,14 @@ def _redone_from(meter: Meter, run: ObservedRun) -> datetime | None:
     return at if at < meter.metered_until else None
 
 
+def _certain_until(meter: Meter, run: ObservedRun) -> datetime:
+    """Until when the meter's time is more than assumed: this never decreases."""
+    known = meter.certain_until or meter.metered_from
+    if run.certain_until is None:
+        return known
+    return max(known, min(whole_milliseconds(run.certain_until), meter.metered_until))
+
+
 def _segments(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> list[UsageSegment]:
     """The time that each meter has not counted yet, cut and priced."""
     if not meters:
@@ -112,14 +163,15 @@ def _segments(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> 
 def _run_on(meters: Sequence[Meter]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE billing_meter AS m SET metered_until = moved.until, is_closed = moved.closed, redone_from = moved.redone"
-            " FROM unnest(%s::bigint[], %s::timestamptz[], %s::boolean[], %s::timestamptz[]) AS moved(id, until, closed, redone)"
-            " WHERE m.id = moved.id",
+            "UPDATE billing_meter AS m SET metered_until = moved.until, is_closed = moved.closed, redone_from = moved.redone,"
+            " certain_until = moved.certain FROM unnest(%s::bigint[], %s::timestamptz[], %s::boolean[], %s::timestamptz[],"
+            " %s::timestamptz[]) AS moved(id, until, closed, redone, certain) WHERE m.id = moved.id",
             [
                 [meter.id for meter in meters],
                 [meter.metered_until for meter in meters],
                 [meter.is_closed for meter in meters],
                 [meter.redone_from for meter in meters],
+                [meter.certain_until for meter in meters],
             ],
         )
 

@@ -57,7 +57,7 @@ def post_day(key: DayKey) -> bool:
             day=key.day,
         )
         charge = day_charge(key)
-        for entry in postings(charge.key, charge.segments, charge.books, charge.standing):
+        for entry in postings(charge.key, charge.segments, charge.books, charge.standing, charge.replaced):
             post(entry)
         due = credits_due(charge.key, charge.segments, charge.books, charge.losses, charge.policies)
         for entry in missing_credits(due, charge.credits, charge.reversed_credits):

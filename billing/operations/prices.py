@@ -5,12 +5,12 @@ from datetime import datetime
 from decimal import Decimal
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Max, Q
 from psycopg.types.range import TimestamptzRange
 
 from billing import locks
 from billing.engine.rating import whole_milliseconds
-from billing.models import Budget, EgressPrice, Meter, Price, Rate
+from billing.models import Budget, EgressPrice, Meter, Price, Rate, ReplacedSegment
 from billing.queries.commitments import newest_versions
 from clusters.models import Cluster, Flavor
 from clusters.queries import cluster_by_name, require_at_owner
@@ -148,6 +148,9 @@ def _refuse_used_time(rate: Rate, begins: datetime) -> None:
         metered_from__lt=F("metered_until"),
     )
     latest = used.order_by("-metered_until").values_list("metered_until", flat=True).first()
+    # Reports of closed months count what was replaced after the close, so its prices remain.
+    replaced = ReplacedSegment.objects.filter(price__rate=rate, price__valid__startswith__gte=begins)
+    latest = latest or replaced.aggregate(latest=Max("period__endswith"))["latest"]
     if latest is not None:
         raise Conflict(
             f"Work on {rate.flavor} was already metered until {instant(latest)}; a price can start then at the earliest.",

@@ -36,6 +36,7 @@ class DayCharge:
     policies: tuple[CreditPolicy, ...]
     credits: tuple[Entry, ...]
     reversed_credits: frozenset[str]
+    replaced: int
 
 
 def days_to_post(most: int, after: DayKey | None = None, *, organisation_id: UUID | None = None) -> list[DayKey]:
@@ -55,15 +56,15 @@ def days_to_post(most: int, after: DayKey | None = None, *, organisation_id: UUI
 def day_charge(key: DayKey) -> DayCharge:
     """Everything about a tenant's day, as this transaction sees it."""
     start = datetime.combine(key.day, time(), UTC)
+    values: dict[str, Any] = {
+        "tenant": key.tenant_id, "cluster": key.cluster_id, "flavor": key.flavor, "path": key.tenant_path, "start": start,
+        "until": start + A_DAY,
+    }  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute(
-            SEGMENTS,
-            {
-                "tenant": key.tenant_id, "cluster": key.cluster_id, "flavor": key.flavor, "path": key.tenant_path,
-                "start": start, "until": start + A_DAY,
-            },
-        )  # fmt: skip
+        cursor.execute(SEGMENTS, values)
         segments = tuple(_segment(*row) for row in cursor.fetchall())
+        cursor.execute(REPLACED, values)
+        replaced = cursor.fetchone()[0]
     books = _books(
         key.cluster_id, start, start + A_DAY, {s.flavor for s in segments} | {s.cpu_flavor for s in segments}
     )
@@ -76,7 +77,7 @@ def day_charge(key: DayKey) -> DayCharge:
         tuple(Standing(entry, not entry.reverses and entry.key not in undone) for entry, is_credit in posted if not is_credit),
         losses, policies,
         tuple(entry for entry, is_credit in posted if is_credit and not entry.reverses),
-        undone,
+        undone, replaced,
     )  # fmt: skip
 
 
@@ -181,4 +182,9 @@ FROM billing_meter AS m JOIN billing_usagesegment AS s
 WHERE m.tenant_id = %(tenant)s AND m.cluster_id = %(cluster)s AND m.flavor = %(flavor)s AND m.tenant_path = %(path)s
     AND m.metered_from < %(until)s AND m.metered_until > %(start)s
 ORDER BY lower(s.period), s.id
+"""
+REPLACED = """
+SELECT count(*) FROM billing_replacedsegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+WHERE m.tenant_id = %(tenant)s AND m.cluster_id = %(cluster)s AND m.flavor = %(flavor)s AND m.tenant_path = %(path)s
+    AND lower(s.period) >= %(start)s AND lower(s.period) < %(until)s
 """

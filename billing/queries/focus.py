@@ -30,10 +30,16 @@ SELECT s.day, payer.id, payer.path, m.tenant_id, m.tenant_path,
     sum(s.milliseconds::bigint * m.cpu_millicores), sum(s.milliseconds::bigint * m.memory_mib), sum(s.cost)
 FROM (
     SELECT d.meter_id, d.day, d.price_id, d.milliseconds, d.cost FROM billing_meterday AS d
-    WHERE d.day = %(day)s AND NOT d.meter_id = ANY(%(late)s::bigint[])
+    WHERE d.day = %(day)s AND d.milliseconds > 0 AND NOT d.meter_id = ANY(%(late)s::bigint[])
     UNION ALL
     SELECT u.meter_id, %(day)s::date, u.price_id, round(extract(epoch FROM upper(u.period) - lower(u.period)) * 1000), u.cost
     FROM billing_usagesegment AS u
+    WHERE u.meter_id = ANY(%(late)s::bigint[]) AND u.recorded_at <= %(as_of)s
+        AND lower(u.period) >= %(day)s::date::timestamp AT TIME ZONE 'UTC'
+        AND lower(u.period) < (%(day)s::date + 1)::timestamp AT TIME ZONE 'UTC'
+    UNION ALL
+    SELECT u.meter_id, %(day)s::date, u.price_id, round(extract(epoch FROM upper(u.period) - lower(u.period)) * 1000), u.cost
+    FROM billing_replacedsegment AS u JOIN billing_meterrevision AS v ON v.id = u.revision_id AND v.recorded_at > %(as_of)s
     WHERE u.meter_id = ANY(%(late)s::bigint[]) AND u.recorded_at <= %(as_of)s
         AND lower(u.period) >= %(day)s::date::timestamp AT TIME ZONE 'UTC'
         AND lower(u.period) < (%(day)s::date + 1)::timestamp AT TIME ZONE 'UTC'
@@ -49,11 +55,14 @@ GROUP BY s.day, payer.id, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, 
 ORDER BY m.tenant_path, m.workload_id, c.name, m.flavor, p.id, m.user_id, m.sharing, m.capacity_type
 """
 """One day (UTC), so that the server sorts no more than that at a time, and a file begins immediately. Of `late` meters, only
-what was recorded until `as_of`.
+what was recorded until `as_of` and not replaced before.
 """
 LATE = """
 SELECT DISTINCT s.meter_id FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
 WHERE lower(s.period) >= %(start)s AND lower(s.period) < %(until)s AND s.recorded_at > %(as_of)s AND m.tenant_id = ANY(%(tenants)s)
+UNION
+SELECT v.meter_id FROM billing_meterrevision AS v JOIN billing_meter AS m ON m.id = v.meter_id
+WHERE v.recorded_at > %(as_of)s AND v.counted_until > %(start)s AND v.until < %(until)s AND m.tenant_id = ANY(%(tenants)s)
 """
 CORRECTIONS = CORRECTED.format(
     keys="(part.start AT TIME ZONE 'UTC')::date AS day, m.tenant_id, m.tenant_path, m.workload_id, max(m.workload_name),"

@@ -245,7 +245,8 @@ def _entries(
         applied, words = commitments.applied(flavor, key, named, quantity) or (None, "")
         yield Posted(
             period.month, month if is_share else day, next_month(month) if is_share else day + timedelta(days=1), organisation.id,
-            organisation.path, issuer, currency, amount, words or _description(kind, flavor, cluster.name if cluster else "", reason),
+            organisation.path, issuer, currency, amount,
+            words or _description(_TAKEN_BACK.get(kind, kind) if amount < 0 else kind, flavor, cluster.name if cluster else "", reason),
             _category(flavor, is_credit=is_credit), month != period.month or kind in {"reversal", "reentry"}, tenant_id, path,
             cluster.name if cluster else "", cluster.region if cluster else "", cluster.provider if cluster else "",
             cluster.owner.path.partition("/")[0] if cluster else "", flavor, id_, invoice, exchanged, applied,
@@ -265,6 +266,9 @@ def _category(flavor: str, *, is_credit: bool) -> Category:
     return "Adjustment" if flavor in {"", COVERED_SHARE} else "Usage"
 
 
+_TAKEN_BACK = {"usage": "unused"}
+
+
 def _description(kind: str, flavor: str, cluster: str, reason: str) -> str:
     what = f"{flavor} of {cluster}" if cluster else flavor
     if kind == "adjustment" or not flavor:
@@ -272,6 +276,7 @@ def _description(kind: str, flavor: str, cluster: str, reason: str) -> str:
     words = {
         "credit": "Infrastructure credit for lost work on",
         "usage": "Late usage of",
+        "unused": "Estimated but not used:",
         "reversal": "Reversal of",
         "reentry": "Corrected charge of",
     }

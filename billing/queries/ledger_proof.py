@@ -226,8 +226,9 @@ SUM_OF_A_DAY = """
                 gpu_milliseconds AS gpu, cpu_millicore_milliseconds AS cpu, memory_mib_milliseconds AS memory
             FROM billing_tenantday WHERE {among}
         ) AS kept USING (tenant_id, tenant_path, cluster_id, flavor, day, currency, gpu_numerator, gpu_denominator)
-        WHERE (kept.cost, kept.segments, kept.gpu, kept.cpu, kept.memory)
-            IS DISTINCT FROM (due.cost, due.segments, due.gpu, due.cpu, due.memory) ORDER BY 2, 1
+        WHERE (coalesce(kept.cost, 0), coalesce(kept.segments, 0), coalesce(kept.gpu, 0), coalesce(kept.cpu, 0), coalesce(kept.memory, 0))
+            <> (coalesce(due.cost, 0), coalesce(due.segments, 0), coalesce(due.gpu, 0), coalesce(due.cpu, 0), coalesce(due.memory, 0))
+        ORDER BY 2, 1
         """
 DAY_SENTENCE = (
     "the sum of {0} on {1} is {2} {3} of {4} segments, but its segments add up to {5} of {6}; GPU-ms {7} and {8}, millicore-ms"
@@ -249,7 +250,11 @@ DAY_SUMS = (
             FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
             WHERE isfinite(lower(s.period)) GROUP BY 1, 2, 3, 4, 5
         ) AS due USING (tenant_id, tenant_path, cluster_id, flavor, day)
-        WHERE used.quantity > coalesce(due.quantity, 0) ORDER BY 2, 1
+        WHERE used.quantity > coalesce(due.quantity, 0) AND NOT EXISTS (
+            SELECT 1 FROM billing_tenantday AS open WHERE open.is_due
+            AND (open.tenant_id, open.day, open.cluster_id, open.flavor, open.tenant_path)
+                = (used.tenant_id, used.day, used.cluster_id, used.flavor, used.tenant_path))
+        ORDER BY 2, 1
         """,
     ),
     (
@@ -268,7 +273,9 @@ DAY_SUMS = (
 """The stored sums of a tenant's day against its segments. It reads all segments, so only a full check runs it."""
 TOUCHED_DAYS = """
     day IN (SELECT DISTINCT (lower(period) AT TIME ZONE 'UTC')::date FROM billing_usagesegment
-            WHERE id > %(segment)s AND isfinite(lower(period)))
+            WHERE id > %(segment)s AND isfinite(lower(period))
+            UNION SELECT (lower(r.period) AT TIME ZONE 'UTC')::date FROM billing_replacedsegment AS r
+            JOIN billing_meterrevision AS v ON v.id = r.revision_id AND v.recorded_at > now() - interval '7 days')
 """
 DAY_SUMS_OF_CHANGES = (
     (

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Q
 
 from billing.engine.rating import Piece, PriceSpan, rate, whole_milliseconds
@@ -80,6 +81,24 @@ def closed_until(cluster_id: UUID, source_uids: Collection[str]) -> dict[str, da
     """The end of metering of each of these sources whose meter is closed."""
     rows = Meter.objects.filter(cluster_id=cluster_id, source_uid__in=source_uids, is_closed=True)
     return dict(rows.values_list("source_uid", "metered_until"))
+
+
+def assumed_beyond(ends: Mapping[MeterKey, datetime]) -> list[MeterKey]:
+    """Those of these meters that are closed and assume a later end than the given one."""
+    if not ends:
+        return []
+    clusters, uids = zip(*ends, strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(ASSUMED_BEYOND, [list(clusters), list(uids), list(ends.values())])
+        return [(cluster_id, uid) for cluster_id, uid in cursor.fetchall()]
+
+
+ASSUMED_BEYOND = """
+SELECT m.cluster_id, m.source_uid
+FROM unnest(%s::uuid[], %s::text[], %s::timestamptz[]) AS reported(cluster_id, source_uid, at)
+JOIN billing_meter AS m ON m.cluster_id = reported.cluster_id AND m.source_uid = reported.source_uid
+WHERE m.is_closed AND m.certain_until < m.metered_until AND m.metered_until > reported.at
+"""
 
 
 def provisional_parts(

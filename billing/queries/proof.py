@@ -49,7 +49,8 @@ def discrepancies(since: Place = START) -> tuple[str, ...]:
 
 CHANGED = """
 AND m.id IN (SELECT id FROM billing_meter WHERE id > %(meter)s
-             UNION SELECT meter_id FROM billing_usagesegment WHERE id > %(segment)s)
+             UNION SELECT meter_id FROM billing_usagesegment WHERE id > %(segment)s
+             UNION SELECT meter_id FROM billing_meterrevision WHERE recorded_at > now() - interval '7 days')
 """
 PROOFS = (
     (
@@ -135,7 +136,8 @@ PROOFS = (
             SELECT d.meter_id, d.day, d.currency, coalesce(d.price_id, m.cluster_id) AS price, d.milliseconds, d.cost
             FROM billing_meterday AS d JOIN billing_meter AS m ON m.id = d.meter_id {changed}
         ) AS kept USING (meter_id, day, currency, price)
-        WHERE (kept.milliseconds, kept.cost) IS DISTINCT FROM (due.milliseconds, due.cost) ORDER BY 1, 2
+        WHERE (coalesce(kept.milliseconds, 0), coalesce(kept.cost, 0)) <> (coalesce(due.milliseconds, 0), coalesce(due.cost, 0))
+        ORDER BY 1, 2
         """,
     ),
     (
@@ -167,7 +169,8 @@ SUMS = (
         ) AS due FULL JOIN billing_tenantmonth AS kept
             USING (tenant_id, month, currency, gpu_numerator, gpu_denominator)
         JOIN tenancy_tenant AS tenant ON tenant.id = tenant_id
-        WHERE (kept.cost, kept.gpu_milliseconds) IS DISTINCT FROM (due.cost, due.gpu) ORDER BY 1, 2, 3
+        WHERE (coalesce(kept.cost, 0), coalesce(kept.gpu_milliseconds, 0)) <> (coalesce(due.cost, 0), coalesce(due.gpu, 0))
+        ORDER BY 1, 2, 3
         """,
     ),
 )

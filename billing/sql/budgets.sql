@@ -249,6 +249,10 @@ CREATE OR REPLACE TRIGGER billing_budget_stops_takers AFTER INSERT ON billing_bu
 -- Each segment moves its cost from held to spent at every budget on its tenant's path.
 CREATE OR REPLACE FUNCTION billing_spend() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    -- The part of a replaced segment that was used counts where it did: its revision returns the rest (sql/revisions.sql).
+    IF pg_trigger_depth() > 1 THEN
+        RETURN NULL;
+    END IF;
     -- A new budget excludes all who meter, until it has counted what was metered (billing/locks.py: the price book).
     PERFORM pg_advisory_xact_lock_shared(1398233424);
     IF NOT EXISTS (SELECT 1 FROM billing_budget WHERE removed_at IS NULL) THEN

@@ -132,6 +132,11 @@ END $$;
 CREATE OR REPLACE TRIGGER billing_admit_commitment_day BEFORE INSERT ON billing_commitmentday
     FOR EACH ROW EXECUTE FUNCTION billing_admit_commitment_day();
 
+-- The beginning of the keys of its entries. A session may have dates written in another way; keys are not.
+CREATE OR REPLACE FUNCTION billing_commitment_prefix(kind text, of_commitment text, on_day date) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT kind || '/' || of_commitment || '/' || to_char(on_day, 'YYYY-MM-DD')
+$$;
+
 -- What is posted of a commitment and day: its entries, found by the beginning of their keys, and their reversals.
 CREATE OR REPLACE FUNCTION billing_commitment_entries(of_commitment uuid, on_day date)
     RETURNS TABLE(entry_id bigint, kind character varying, organisation_id uuid, charge_day date) LANGUAGE sql STABLE AS $$
@@ -140,8 +145,8 @@ CREATE OR REPLACE FUNCTION billing_commitment_entries(of_commitment uuid, on_day
           FROM (VALUES ('commitment'), ('purchase')) AS its(kind)
          CROSS JOIN LATERAL (
             SELECT e.* FROM billing_ledgerentry AS e
-             WHERE e.key ~>=~ (its.kind || '/' || of_commitment || '/' || on_day || '/')
-               AND e.key ~<~ (its.kind || '/' || of_commitment || '/' || on_day || '0') AND e.kind = its.kind OFFSET 0) AS e
+             WHERE e.key ~>=~ (billing_commitment_prefix(its.kind, of_commitment::text, on_day) || '/')
+               AND e.key ~<~ (billing_commitment_prefix(its.kind, of_commitment::text, on_day) || '0') AND e.kind = its.kind OFFSET 0) AS e
     )
     SELECT own.id, own.kind, own.organisation_id, own.charge_day FROM own
     UNION ALL
@@ -250,7 +255,7 @@ DECLARE
     its_kind character varying := coalesce((SELECT r.kind FROM billing_ledgerentry AS r WHERE r.id = NEW.reverses_id), NEW.kind);
     its_key character varying := coalesce((SELECT r.key FROM billing_ledgerentry AS r WHERE r.id = NEW.reverses_id), NEW.key);
     its_id text := split_part(its_key, '/', 2);
-    whole text := its_kind || '/' || its_id || '/' || NEW.charge_day || '/';
+    whole text := billing_commitment_prefix(its_kind, its_id, NEW.charge_day) || '/';
 BEGIN
     IF its_kind NOT IN ('commitment', 'purchase') THEN
         RETURN NULL;

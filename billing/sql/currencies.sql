@@ -152,6 +152,7 @@ DECLARE
     billed character varying := (
         SELECT billing_currency_of(p.organisation_id, p.month) FROM billing_ledgerperiod AS p WHERE p.id = NEW.period_id);
 BEGIN
+    PERFORM billing_await_lines(NEW);
     SELECT * INTO own FROM billing_ledgerentry WHERE id = NEW.converts_id;
     IF billed IS NULL OR own.kind = 'conversion'
        OR (own.organisation_id, own.tenant_id, own.tenant_path, own.cluster_id, own.flavor, own.charge_day)

@@ -57,6 +57,16 @@ END $$;
 CREATE OR REPLACE TRIGGER billing_admit_entry BEFORE INSERT ON billing_ledgerentry
     FOR EACH ROW EXECUTE FUNCTION billing_admit_entry();
 
+-- A session may have a constraint judged before the lines are there, but then it is judged for nothing: none is added to an entry
+-- that has them all.
+CREATE OR REPLACE FUNCTION billing_await_lines(e billing_ledgerentry) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF e.line_count <> (SELECT count(*) FROM billing_ledgerline AS l WHERE l.entry_id = e.id) THEN
+        RAISE EXCEPTION '% is judged with its lines', e.key
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'entry_is_judged_with_its_lines';
+    END IF;
+END $$;
+
 -- At commit: lines balance, are those that the digest covers, and belong to the entry's accounts.
 CREATE OR REPLACE FUNCTION billing_judge_entry_text(entry bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE

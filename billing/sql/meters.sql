@@ -2,8 +2,20 @@
 
 CREATE OR REPLACE FUNCTION billing_guard_meter() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF OLD.is_closed OR NEW.metered_until < OLD.metered_until
-       OR (NEW.id, NEW.cluster_id, NEW.source_uid, NEW.tenant_id, NEW.user_id, NEW.user_name, NEW.workload_id,
+    -- A revision shortens a meter, once: its row is there, and the meter counts it.
+    IF NEW.revisions <> OLD.revisions OR NEW.metered_until < OLD.metered_until THEN
+        IF NEW.revisions <> OLD.revisions + 1 OR NEW.is_closed <> OLD.is_closed OR NEW.certain_until IS DISTINCT FROM NEW.metered_until
+           OR NOT EXISTS (
+            SELECT 1 FROM billing_meterrevision AS r WHERE r.meter_id = OLD.id AND r.number = NEW.revisions
+               AND r.counted_until = OLD.metered_until AND r.until = NEW.metered_until) THEN
+            RAISE EXCEPTION 'only a revision shortens a meter'
+                USING ERRCODE = 'restrict_violation', CONSTRAINT = 'meter_only_runs_on';
+        END IF;
+    ELSIF OLD.is_closed OR NEW.certain_until < OLD.certain_until OR (NEW.certain_until IS NULL AND OLD.certain_until IS NOT NULL) THEN
+        RAISE EXCEPTION 'a meter only runs on, and stands still once closed'
+            USING ERRCODE = 'restrict_violation', CONSTRAINT = 'meter_only_runs_on';
+    END IF;
+    IF (NEW.id, NEW.cluster_id, NEW.source_uid, NEW.tenant_id, NEW.user_id, NEW.user_name, NEW.workload_id,
            NEW.workload_name, NEW.run_id, NEW.flavor, NEW.capacity_type, NEW.unit, NEW.gpu_units, NEW.cpu_millicores,
            NEW.memory_mib, NEW.cpu_flavor, NEW.metered_from)
           IS DISTINCT FROM
@@ -22,7 +34,8 @@ CREATE OR REPLACE TRIGGER billing_guard_meter BEFORE UPDATE ON billing_meter
 CREATE OR REPLACE FUNCTION billing_meter_is_covered() RETURNS trigger LANGUAGE plpgsql
     SET enable_seqscan = off AS $$
 BEGIN
-    IF NEW.metered_until IS DISTINCT FROM (
+    -- One that was shortened since is covered: its revision saw to that (sql/revisions.sql).
+    IF NEW.revisions = (SELECT m.revisions FROM billing_meter AS m WHERE m.id = NEW.id) AND NEW.metered_until IS DISTINCT FROM (
         SELECT upper(s.period) FROM billing_usagesegment AS s
          WHERE s.meter_id = NEW.id AND lower(s.period) < NEW.metered_until ORDER BY lower(s.period) DESC LIMIT 1
     ) THEN
@@ -115,7 +128,7 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER billing_judge_segments AFTER INSERT ON billing_usagesegment
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION billing_judge_segments();
-CREATE OR REPLACE TRIGGER billing_keep_segments BEFORE UPDATE OR DELETE OR TRUNCATE ON billing_usagesegment
+CREATE OR REPLACE TRIGGER billing_keep_segments BEFORE UPDATE OR TRUNCATE ON billing_usagesegment
     FOR EACH STATEMENT EXECUTE FUNCTION billing_keep();
 CREATE OR REPLACE TRIGGER billing_keep_meters BEFORE DELETE OR TRUNCATE ON billing_meter
     FOR EACH STATEMENT EXECUTE FUNCTION billing_keep();

@@ -51,6 +51,7 @@ CREATE OR REPLACE TRIGGER billing_admit_share BEFORE INSERT ON billing_ledgerent
 
 CREATE OR REPLACE FUNCTION billing_judge_share() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM billing_await_lines(NEW);
     IF EXISTS (
         SELECT 1 FROM billing_ledgerline AS l JOIN billing_ledgeraccount AS a ON a.id = l.account_id
          WHERE l.entry_id = NEW.id AND NOT (

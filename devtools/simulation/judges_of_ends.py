@@ -3,6 +3,8 @@
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from federation.engine.unseen import WHY
+
 from . import judges
 from .judges import UNSETTLED, judging, runs_on, taken_away
 from .objects import Run
@@ -241,7 +243,7 @@ def promise_7_the_pods_of_a_gang_have_names_when_they_run(world: "World") -> lis
 
 @judging
 def promise_15_what_ran_is_metered(world: "World") -> list[str]:
-    """Metered GPU-milliseconds equal what clusters show of what ran, unless the gateway says that it estimates."""
+    """Metered GPU-milliseconds equal what clusters show of what ran, unless a pod's start or end was never reported as it was."""
     ran: dict[str, list[Run]] = defaultdict(list)
     for run in runs_on(world):
         if run.to_us is not None:
@@ -302,12 +304,38 @@ METERED = """
 SELECT attempt.job_id,
        (SELECT sum(segment.gpu_milliseconds) FROM billing_meter AS meter
           JOIN billing_usagesegment AS segment ON segment.meter_id = meter.id WHERE meter.workload_id = attempt.job_id),
-       bool_or(pod.is_estimated OR pod.finished_at IS NULL) OR EXISTS (
-           SELECT FROM billing_meter AS meter JOIN billing_usagesegment AS segment ON segment.meter_id = meter.id
-            WHERE meter.workload_id = attempt.job_id AND segment.is_estimated)
+       bool_or(pod.is_estimated OR pod.finished_at IS NULL)
   FROM federation_attempt AS attempt JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id GROUP BY 1
 """
-"""An end that is reported after settlement shows a pod as known whose usage was settled as an estimate, and stays one."""
+"""Usage that was assumed and whose pods' ends were reported later counts as reported: assumed segments are no excuse."""
+
+
+@judging
+def promise_15_a_reported_end_corrects_what_was_assumed(world: "World") -> list[str]:
+    """A settled pod whose end its cluster reported, however late, is metered from its start to that end; longer only as far as it
+    was seen to run.
+    """
+    return [
+        f"pod {uid} ran for {due} ms by the reports that were recorded, and is metered for {metered} ms"
+        for uid, due, most, metered in world.watch.rows(REPORTED_ENDS, WHY)
+        if not due <= metered <= most
+    ]
+
+
+REPORTED_ENDS = """
+SELECT pod.uid, lasted.due::bigint, greatest(lasted.due, lasted.seen)::bigint, coalesce(sum(extract(epoch FROM
+       upper(segment.period) - lower(segment.period)) * 1000), 0)::bigint
+  FROM federation_attempt AS attempt JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id
+   AND pod.finished_at IS NOT NULL AND pod.started_at IS NOT NULL AND pod.reason <> %s
+   AND (pod.finished_at > pod.started_at OR NOT pod.is_estimated)
+ CROSS JOIN LATERAL (
+       SELECT extract(epoch FROM date_trunc('milliseconds', pod.finished_at) - date_trunc('milliseconds', pod.started_at)) * 1000 AS due,
+              extract(epoch FROM coalesce(pod.last_seen_at, pod.started_at) - pod.started_at) * 1000 AS seen) AS lasted
+  LEFT JOIN billing_meter AS meter ON meter.cluster_id = pod.cluster_id
+   AND (meter.source_uid = pod.uid OR starts_with(meter.source_uid, pod.uid || '~'))
+  LEFT JOIN billing_usagesegment AS segment ON segment.meter_id = meter.id
+ WHERE attempt.settled_at IS NOT NULL GROUP BY pod.id, lasted.due, lasted.seen ORDER BY pod.id
+"""
 
 
 ALWAYS = (

@@ -133,7 +133,13 @@ class Asked:
     committed_at: datetime | None
     settled_at: datetime | None = None
     is_lost: bool = False
+    reopened_at: datetime | None = None
     clock: tuple[Era, ...] = ()
+
+    @property
+    def was_settled(self) -> bool:
+        """Whether usage of the attempt has been settled, also if it was opened again."""
+        return self.settled_at is not None or self.reopened_at is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +376,17 @@ def believable(
     ended = on_our_clock(asked.clock, pod.finished_at, now)[0]
     finished_at = max(min(ended, latest), started_at or earliest)
     return started_at, finished_at, is_estimated or finished_at != pod.finished_at
+
+
+def reported_end(asked: Asked, pod: Spell, now: datetime) -> datetime | None:
+    """When the pod ended, on our clock; None if it is not known, or was reported to be before our release or its start, or ahead
+    of us: then it is an estimate.
+    """
+    _, finished_at, _ = believable(asked, None, pod, now)
+    if pod.finished_at is None or finished_at is None:
+        return None
+    is_bounded = on_our_clock(asked.clock, pod.finished_at, now)[0] != finished_at
+    return None if is_bounded else finished_at
 
 
 def _step(number: int | None) -> int | None:

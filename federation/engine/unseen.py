@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+WHY = "Its start and end are those of its Job: no observer saw it run."
+"""The reason of a pod whose run is assumed."""
 LONGEST_WAITED = timedelta(minutes=10)
 """The longest assumed run of a pod that was last seen waiting, perhaps long ago."""
 
@@ -59,6 +61,11 @@ class _Gap:
     @property
     def length(self) -> timedelta:
         return self.until - self.since
+
+
+def unseen_uid(object_id: int, index: int) -> str:
+    """The uid of a pod that was never seen."""
+    return f"unseen/{object_id}/{index}"
 
 
 def unseen_runs(job: Tally, pods: Sequence[Known]) -> list[Unseen]:

@@ -139,6 +139,11 @@ class PodRun(models.Model):
         return f"{self.uid}~{self.part}" if self.part else self.uid
 
     @property
+    def meter_uids(self) -> list[str]:
+        """The ids of all meters that count or counted it."""
+        return [self.uid, *(f"{self.uid}~{part}" for part in range(1, self.part + 1))]
+
+    @property
     def shown_phase(self) -> str:
         """Its phase for people: `Gone` if it was deleted before an end of it was seen."""
         return GONE if self.is_gone and self.finished_at is None else self.phase

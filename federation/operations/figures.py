@@ -15,6 +15,10 @@ DISPATCH_SECONDS = Histogram(
 SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs accepted, singly or in bulk.", ["way"])
 OBSERVED = Counter("switchyard_observations", "Reports on Jobs and pods that were recorded, by cluster.", ["cluster"])
 REOPENED = Counter("switchyard_attempts_reopened", "Settled attempts of which a pod was later seen running.")
+CORRECTED = Counter(
+    "switchyard_usage_corrected",
+    "Attempts whose assumed usage was corrected to the end that their cluster reported later.",
+)
 MOVED = Counter("switchyard_jobs_moved", "Runs that users asked to move to another cluster.")
 RELOCATED = Counter(
     "switchyard_jobs_relocated",

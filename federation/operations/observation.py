@@ -30,6 +30,7 @@ from federation.engine.sightings import (
     admit,
     fault_of,
     is_uid,
+    reported_end,
     tally,
 )
 from federation.locks import lock_with_jobs
@@ -46,6 +47,7 @@ from .endings import OBJECT_DELETED, end_attempts
 from .failures import Judged, judge_failures, stop_for_another
 from .reopening import Changed, reopen_settled
 from .setting_aside import in_parts
+from .true_ends import LateEnd, correct_assumed_runs
 
 NO_JOB = ""
 
@@ -111,7 +113,7 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
     with transaction.atomic():
         _mark_vanished(cluster_id, seen.vanished_pods)
         _mark_gone(cluster_id, seen.gone_pods, at)
-        refused, changed = _record_pods(cluster_id, known, seen, at)
+        refused, changed, late = _record_pods(cluster_id, known, seen, at)
         refused.update(_record_outcomes(known, seen.jobs, at))
         concerned = {item.attempt_id for item in known.values()}
         begun = _begun(concerned)
@@ -127,6 +129,7 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         transitions.stop_the_rest(vanished.broken)
         stop_for_another(judged.again)
         diagnoses.ask({id_: words for id_, words in judged.open.items() if id_ not in gone})
+        correct_assumed_runs(cluster_id, late)
         reopen_settled(cluster_id, changed)
     _tell_refused(cluster_id, refused)
     figures.OBSERVED.labels(str(cluster_id)).inc(
@@ -151,6 +154,7 @@ def _known_objects(cluster_id: UUID, uids: Iterable[str]) -> dict[str, Asked]:
         "attempt__starting_at",
         "attempt__settled_at",
         Case(When(attempt__state=AttemptState.LOST, then=True), default=False, output_field=BooleanField()),
+        "attempt__reopened_at",
         "attempt__cluster__clock_eras",
     )
     return {uid: replace(Asked(*rest), clock=eras_of(eras)) for uid, *rest, eras in columns}
@@ -200,9 +204,9 @@ RETURNING pod.attempt_id, pod.uid, pod.started_at IS NOT NULL
 
 def _record_pods(
     cluster_id: UUID, known: Mapping[str, Asked], seen: Observations, at: datetime
-) -> tuple[Counter[str], list[Changed]]:
-    """Records the pods that count. Returns why the others do not, and which started pods were not known to have
-    started. A pod that was seen to have ended never changes again.
+) -> tuple[Counter[str], list[Changed], list[LateEnd]]:
+    """Records the pods that count. Returns why the others do not, which started pods were not known to have
+    started, and the reported ends of attempts that were settled before. A pod that was seen to have ended never changes again.
     """
     refused: Counter[str] = Counter()
     by_object: dict[Asked, dict[str, PodSeen]] = defaultdict(dict)
@@ -216,7 +220,7 @@ def _record_pods(
         else:
             by_object[asked][pod.uid] = pod
     if not by_object:
-        return refused, []
+        return refused, [], []
     gone = set(seen.gone_pods)
     runs = _known_runs(by_object)
     counted: list[tuple[Asked, Sighting]] = []
@@ -233,7 +237,12 @@ def _record_pods(
         with connection.cursor() as cursor:
             cursor.execute(UPSERT_PODS, as_parameters({"cluster_id": cluster_id, "observed_at": at}, rows))
             changed = [Changed(attempt_id, uid) for attempt_id, uid, has_begun in cursor.fetchall() if has_begun]
-    return refused, changed
+    late = [
+        LateEnd(asked.attempt_id, asked.object_id, one.index, one.uid, ended_at)
+        for asked, one in counted
+        if asked.was_settled and (ended_at := reported_end(asked, by_object[asked][one.uid], at)) is not None
+    ]
+    return refused, changed, late
 
 
 def _bring_back(cluster_id: UUID, uids: Sequence[str]) -> None:

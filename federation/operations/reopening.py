@@ -1,4 +1,5 @@
-"""Reopens settled attempts of which a pod runs or has run after all, so that it is metered.
+"""Reopens settled attempts of which a pod runs or has run after all, so that it is metered, and takes back what was metered
+beyond an end that is reported now.
 
 Their holds have ended and remain ended. A closed meter remains closed too: usage that it does not count gets a new
 meter.
@@ -18,6 +19,7 @@ from foundation.outbox import announce
 
 from . import figures, transitions
 from .lost_work import record_lost_work
+from .true_ends import correct_ends_of
 
 MOST_PARTS = 100
 
@@ -44,11 +46,12 @@ def reopen_settled(cluster_id: UUID, changed: Sequence[Changed]) -> None:
     for pod in pods:
         counted_until = closed.get(pod.meter_uid)
         if counted_until is not None:
-            is_over = pod.is_gone or (pod.finished_at is not None and pod.finished_at <= counted_until)
+            is_over = pod.is_gone if pod.finished_at is None else pod.finished_at <= counted_until
             if is_over or pod.part >= MOST_PARTS:
                 continue
             PodRun.objects.filter(id=pod.id).update(part=F("part") + 1, resumed_at=counted_until)
         opened.add(pod.attempt_id)
+    correct_ends_of(settled - opened)
     _open(opened)
     # what is known now may say that an attempt lost other work, or none
     record_lost_work(settled)

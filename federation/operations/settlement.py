@@ -30,12 +30,13 @@ from .failures import note_lost_work
 from .lost_work import record_lost_work
 from .relook import look_at_pods
 from .setting_aside import in_parts, note_healed
+from .true_ends import correct_ends_of
 from .unseen import write_down_unseen
 
 BATCH = 500
 CERTAIN_AFTER = timedelta(minutes=2)
-"""Running usage is metered with this delay: metered usage cannot be revoked, and the report of a pod's end may be under
-way."""
+"""Running usage is metered with this delay: the report of a pod's end may be under way, and would take back what was metered
+beyond it."""
 
 
 def settle_attempts() -> int:
@@ -65,6 +66,7 @@ def _settle_together(attempt_ids: Sequence[UUID]) -> int:
         lost_from = note_lost_work([*known, *guessed])
         runs = [replace(run, redone_from=lost_from.get(run.run_id)) for run in runs_of([*known, *guessed])]
         billing.operations.record_runs(runs)
+        correct_ends_of([*known, *guessed])
         record_lost_work([*known, *guessed])
         ran = {run.run_id for run in runs}
         _fill_in_starts([*known, *guessed])

@@ -12,13 +12,11 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Q
 
-from federation.engine.unseen import Known, Tally, Unseen, unseen_runs
+from federation.engine.unseen import WHY, Known, Tally, Unseen, unseen_runs, unseen_uid
 from federation.models import Attempt, PodRun
 from foundation.rows import as_parameters, columns_of, insertion
 
 from . import figures, transitions
-
-WHY = "Its start and end are those of its Job: no observer saw it run."
 
 ENDED_JOBS = """
 SELECT object.id, object.attempt_id, object.cluster_id, object.position, object.name,
@@ -95,7 +93,7 @@ def _row(job: _EndedJob, run: Unseen) -> dict[str, Any]:
     return {
         "cluster_id": job.cluster_id, "attempt_id": job.attempt_id, "remote_object_id": job.object_id,
         "position": job.position, "index": run.index, "place": run.place, "name": f"{job.name}-{run.index}",
-        "uid": run.uid or f"unseen/{job.object_id}/{run.index}",
+        "uid": run.uid or unseen_uid(job.object_id, run.index),
         "started_at": run.started_at, "finished_at": run.finished_at,
         "last_seen_at": run.started_at, "observed_at": run.finished_at,
     }  # fmt: skip

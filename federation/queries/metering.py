@@ -9,8 +9,10 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import QuerySet
 
-from billing.engine.runs import ObservedRun
+from billing.engine.runs import ObservedRun, TrueEnd
 from billing.queries.progress import Whose
+from federation.engine.sightings import LATE_NEWS
+from federation.engine.unseen import WHY
 from federation.models import IS_LIVE, PodRun, RemoteObject
 
 PATIENCE = timedelta(minutes=10)
@@ -140,11 +142,39 @@ def _gone_by(pod: PodRun, remote: RemoteObject) -> datetime:
     return min(pod.observed_at, remote.over_at)
 
 
+def true_ends(pods: Iterable[PodRun]) -> list[TrueEnd]:
+    """The reported ends of these pods, for each meter that counts or counted them."""
+    return [
+        TrueEnd((pod.cluster_id, meter_uid), pod.finished_at, pod.is_estimated)
+        for pod in pods
+        if pod.finished_at is not None and has_true_end(pod)
+        for meter_uid in pod.meter_uids
+    ]
+
+
+def has_true_end(pod: PodRun) -> bool:
+    """Whether a cluster reported when the pod ended. An end that we assumed, or bounded because it was reported to be before the
+    pod's start, is an estimate.
+    """
+    if pod.started_at is None or pod.finished_at is None or pod.reason == WHY:
+        return False
+    return pod.finished_at > pod.started_at or not pod.is_estimated
+
+
+def _certain_until(pod: PodRun, until_at: datetime) -> datetime | None:
+    """Until when the pod certainly ran: its reported end, or shortly before it was last seen to run."""
+    if has_true_end(pod):
+        return until_at
+    seen_at = pod.last_seen_at if pod.is_gone else pod.observed_at
+    return None if seen_at is None or pod.phase != "Running" or pod.reason == WHY else seen_at - LATE_NEWS
+
+
 def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedRun:
     job = pod.attempt.job
     begun = pod.resumed_at or pod.started_at
     assert begun is not None
     promised = remote.promised or {}
+    until_at = _until(pod, remote, begun, until)
     return ObservedRun(
         cluster_id=pod.attempt.cluster_id,
         source_uid=pod.meter_uid,
@@ -157,7 +187,7 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
         gpu_units=remote.gpu_units,
         cpu_millicores=remote.cpu_millicores,
         started_at=begun,
-        until_at=_until(pod, remote, begun, until),
+        until_at=until_at,
         is_final=until is None,
         is_estimated=pod.is_estimated or (until is None and pod.finished_at is None),
         workload_name=job.name,
@@ -166,6 +196,7 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
         gpu_model=promised.get("gpu_model", ""),
         sharing=promised.get("sharing", ""),
         node=pod.node,
+        certain_until=_certain_until(pod, until_at),
     )
 
 

@@ -4,6 +4,7 @@ highest room can query them all.
 
 from datetime import datetime
 
+from federation.engine.unseen import WHY
 from federation.models import IS_LIVE
 from foundation.proofs import findings
 
@@ -118,9 +119,18 @@ PROOFS = (
         "pod {1} of settled attempt {0} ran from {2} to {3}, which its meters do not cover",
         f"""
         SELECT a.id, pod.uid, pod.started_at, pod.finished_at {SETTLED_PODS} AND EXISTS (SELECT {METER_OF_POD}
-                AND (m.metered_until < date_trunc('milliseconds', pod.finished_at)
+                AND (m.metered_until < date_trunc('milliseconds', pod.finished_at) AND NOT (pod.reason = '{WHY}' AND m.revisions > 0)
                     OR m.metered_from <> date_trunc('milliseconds', coalesce(pod.resumed_at, pod.started_at))
                     OR m.metered_until > greatest(pod.started_at, pod.finished_at, pod.observed_at, a.finished_at, a.settled_at)))
+        ORDER BY a.id, pod.uid
+        """,
+    ),
+    (
+        "pod {1} of settled attempt {0} is reported to have ended at {2}, but is still assumed to have run longer",
+        f"""
+        SELECT a.id, pod.uid, pod.finished_at {SETTLED_PODS} AND pod.reason <> '{WHY}'
+            AND (pod.finished_at > pod.started_at OR NOT pod.is_estimated) AND EXISTS (SELECT {METER_OF_POD}
+                AND m.certain_until < m.metered_until AND m.metered_until > date_trunc('milliseconds', pod.finished_at))
         ORDER BY a.id, pod.uid
         """,
     ),

@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from billing.models import Meter, MeterDay, TenantDay, UsageSegment
-from billing.operations import create_price, record_runs
+from billing.models import Meter, MeterDay, MeterRevision, TenantDay, UsageSegment
+from billing.operations import TrueEnd, correct_ends, create_price, record_runs
 from billing.operations.prices import NewPrice
 from billing.queries import discrepancies
 from foundation.transactions import retried
@@ -87,6 +87,30 @@ def test_overlaps_and_gaps_of_concurrent_writers_are_refused(run):
     periods = [each.period for each in UsageSegment.objects.order_by("period")]
     assert periods[-1].upper == meter.metered_until
     assert all(one.upper == following.lower for one, following in itertools.pairwise(periods))
+
+
+def test_of_observers_that_report_different_ends_at_once_the_first_counts(run):
+    """Each reports ends of runs that were assumed for two days, in another order."""
+    guesses = [
+        replace(run, source_uid=f"guess-{number}", until_at=run.started_at + timedelta(days=2), is_final=True,
+                certain_until=run.started_at)
+        for number in range(4)
+    ]  # fmt: skip
+    record_runs(guesses)
+
+    @retried
+    def report(number):
+        chosen = random.Random(number)
+        ends = [TrueEnd(one.key, run.started_at + (1 + number) * 90 * MINUTE) for one in guesses]
+        chosen.shuffle(ends)
+        correct_ends(ends[:3])
+        record_runs([replace(run, source_uid=f"more-{number}", until_at=run.started_at + timedelta(days=1))])
+
+    at_once([lambda number=number: report(number) for number in range(6)])
+    assert MeterRevision.objects.count() == len(guesses)
+    for revision in MeterRevision.objects.select_related("meter"):
+        assert revision.meter.metered_until == revision.until == revision.meter.certain_until
+    assert discrepancies() == ()
 
 
 def test_routines_that_meter_the_same_pods_at_once_count_each_moment_once(run):

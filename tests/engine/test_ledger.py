@@ -163,3 +163,24 @@ def test_money_is_counted_in_units_without_loss():
     for text in ("0", "1", "-2.5", "0.000000000001", "123456789.123456789012"):
         assert money(units(Decimal(text))) == Decimal(text)
     assert units(Decimal("1.5")) == 1_500_000_000_000
+
+
+def test_what_a_late_report_takes_back_is_an_entry_of_the_difference_under_its_own_key():
+    first = postings(KEY, [segment(hours=2, cost="5"), segment()], books(), [])
+    standing = posted(first)
+    shorter = [segment(), segment()]
+    back = postings(KEY, shorter, books(), standing, 1)
+    assert expenses(back) == [("usage", "USD", Decimal("-2.5"))]
+    assert back[0].lines[0].quantity == -HOUR_OF_A_GPU
+    assert (first[0].key.rsplit("/", 1)[1], back[0].key.rsplit("/", 1)[1]) == ("2", "2r1")
+    assert postings(KEY, shorter, books(), posted(back, standing), 1) == ()
+
+
+def test_what_is_taken_back_of_a_corrected_day_is_reversed_and_entered_again():
+    standing = posted(postings(KEY, [segment(hours=2, cost="5")], books(correction(3, "1", hours=2)), []))
+    entries = postings(KEY, [segment()], books(correction(3, "1", hours=2)), standing, 1)
+    assert expenses(entries) == [
+        ("usage", "USD", Decimal("-2.5")), ("reversal", "USD", Decimal(-2)), ("reversal", "USD", Decimal("2.5")),
+        ("reentry", "USD", Decimal(1)),
+    ]  # fmt: skip
+    assert entries[-1].key.rsplit("/", 1)[1] == "1r1c3"

@@ -25,6 +25,7 @@ from federation.engine.sightings import (
     believable,
     fault_of,
     is_uid,
+    reported_end,
     tally,
 )
 
@@ -296,3 +297,29 @@ def test_an_ended_job_without_times_ran_from_its_release_until_now():
     assert tally(asked(), Ended(None, None, 1), NOW) == (ago(600), NOW, 1)
     assert tally(asked(committed_at=None), Ended(None, None, 1), NOW) == (NOW, NOW, 1)
     assert tally(asked(), Ended(None, ago(601), 1), NOW) == (ago(600), ago(600), 1)
+
+
+@pytest.mark.parametrize(
+    ("started", "finished", "known"),
+    [
+        (60, None, None),
+        (60, 10, 10),
+        (60, -2, -2),
+        (60, -3, None),
+        (60, 60, 60),
+        (60, 61, None),
+        (None, 10, 10),
+        (None, 601, 601),
+        (None, 603, None),
+        (700, 650, None),
+    ],
+)
+def test_an_end_is_known_only_as_reported_and_within_our_own_bounds(started, finished, known):
+    """Seconds ago; the attempt was released 600 seconds ago, and two more are tolerated."""
+    times = [None if at is None else ago(at) for at in (started, finished)]
+    at = reported_end(asked(), SeenPod(started_at=times[0], finished_at=times[1]), NOW)
+    assert at == (None if known is None else ago(known))
+
+
+def test_an_end_is_known_on_our_clock():
+    assert reported_end(asked(clock=(Era(ago(900), 30_000),)), ended(), NOW) == ago(40)

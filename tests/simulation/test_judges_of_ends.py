@@ -107,3 +107,15 @@ def test_a_success_is_not_known_if_its_object_was_deleted_in_commits_that_were_l
     there.history = SimpleNamespace(sent=[Sent(30 * SECOND, "east", "delete_job", uid)])
     said = "attempt 1 of job-5 is reported as failed (object_deleted), but all its pods succeeded"
     assert judges.promise_8_an_end_is_told_as_it_was(there) == ([] if is_excused else [said])
+
+
+@pytest.mark.parametrize(
+    ("due", "most", "metered", "is_right"),
+    [(60, 60, 60, True), (60, 60, 61, False), (60, 60, 59, False), (60, 90, 75, True), (60, 90, 91, False)],
+)
+def test_a_reported_end_bounds_what_is_metered_but_for_what_was_seen(due, most, metered, is_right):
+    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+
+    there = world(cluster([]), {judges.REPORTED_ENDS: [("pod-0", due, most, metered)]})
+    said = f"pod pod-0 ran for {due} ms by the reports that were recorded, and is metered for {metered} ms"
+    assert judges.promise_15_a_reported_end_corrects_what_was_assumed(there) == ([] if is_right else [said])

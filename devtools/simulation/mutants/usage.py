@@ -5,7 +5,7 @@ from typing import Any
 
 import quotas.operations
 from devtools.simulation.swarm import only
-from federation.operations import endings, submission
+from federation.operations import endings, submission, true_ends
 from federation.queries import metering
 from tenancy.operations import answer_once
 
@@ -32,6 +32,12 @@ def _settles_before_the_pods_are_known(change: Change) -> None:
     change.cut(metering, "WEIGH", guard, "pods.running = 0")
     for name in ("WEIGH_DUE", "WEIGH_THESE"):
         change.cut(metering, name, guard, "pods.running = 0")
+
+
+@mutant(only({"pods_hidden": 3.0, "watches_dead": 3, "watch_stalls": 0.3}, run_seconds=(30, 400)))
+def _late_ends_take_nothing_back(change: Change) -> None:
+    """Usage that was assumed stays as it is, although a cluster reports later that its pods had ended before."""
+    change.put(true_ends, "_correct", lambda ends: None)  # noqa: ARG005 - as the original
 
 
 @mutant(only({"lost": 0.05, "reply_lost": 0.1, "death": 0.001}), guard="settle_waits_for_pods")

@@ -304,3 +304,24 @@ def test_no_entry_is_judged_before_it_has_its_lines(usage):
         write(more)
 
     assert refusal_of(attack) == "commitment_is_used_or_unused"
+
+
+@pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres"])
+def test_no_second_set_of_entries_counts_under_dates_written_in_another_way(usage, style):
+    """Judged by keys with the session's dates, they would be the only ones of their day, and right."""
+
+    day = own("used commitment").charge_day
+    rows = LedgerEntry.objects.filter(charge_day=day, kind__in=["commitment", "purchase"], reversed_by=None)
+    likes = [entry_of(row, ShareOf(row.cluster_id, row.flavor, row.tenant_path)) for row in rows]
+    assert likes
+
+    def attack():
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL DateStyle = '{style}'")
+            cursor.execute("SELECT %s::date::text", [day])
+            written = cursor.fetchone()[0]
+        for like in likes:
+            lines = [(line.account, line.amount) for line in like.lines]
+            write(forged(like, lines, key=like.key.replace(day.isoformat(), written)))
+
+    assert refusal_of(attack) == "entry_is_of_its_commitment"

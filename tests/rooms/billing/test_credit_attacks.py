@@ -127,6 +127,7 @@ FORGED = {
     "as usage": lambda c: replace(c, key="usage/f", kind="usage"),
     "as a corrected day": lambda c: replace(c, key="reentry/f", kind="reentry"),
 }  # fmt: skip
+JUDGED_EARLY = "entry_is_judged_with_its_lines"
 REFUSED = {"ledger_is_what_segments_cost", "line_is_of_its_entrys_accounts", "entry_says_what_it_is_for"}
 
 
@@ -167,3 +168,28 @@ def test_the_proof_finds_credits_that_were_forged_past_the_triggers(books, capsy
                 call_command("prove_ledger")
             assert said in capsys.readouterr().err, forgery
             transaction.set_rollback(True)
+
+
+@pytest.mark.parametrize("when", ["billing_judge_credit", "ALL"])
+def test_no_credit_is_judged_before_it_has_its_lines(books, when):
+    """Else it could come to other accounts: a credit of the same amount, at the cluster's expense."""
+
+    def offer():
+        with transaction.atomic():
+            mine = standing_credit()
+            posting.post(reversal_of(mine))
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET CONSTRAINTS {when} IMMEDIATE")
+            amount = -next(line.amount for line in mine.lines if line.account.startswith("tenant_expense"))
+            lines = _lines(mine, amount, to=f"cluster_pool:{mine.day.cluster_id}")
+            posting.post(replace(mine, key="credit/early", lines=lines))
+            settle_pending_checks()
+
+    with pytest.raises(IntegrityError) as refused:
+        offer()
+    expected = (
+        {JUDGED_EARLY}
+        if when != "ALL"
+        else {JUDGED_EARLY, "ledger_is_what_segments_cost", "entry_is_what_its_digest_says"}
+    )
+    assert constraint_of(refused.value) in expected

@@ -255,3 +255,36 @@ def test_the_proof_finds_what_was_forged_past_the_triggers(usage):
             assert any(said in found for found in money_discrepancies()), forgery
             transaction.set_rollback(True)
     assert not money_discrepancies()
+
+
+def test_no_conversion_is_judged_before_it_has_its_lines(usage):
+    """Of an entry without foreign amounts, one without lines is right, and could get any afterwards."""
+
+    def attack():
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS billing_judge_conversion IMMEDIATE")
+        its = own()
+        of_nothing = Entry(
+            "adjustment/euro",
+            "adjustment",
+            its.organisation_id,
+            its.charge_day,
+            (Line("adjustments", "EUR", Decimal(-1)), Line("rounding", "EUR", Decimal(1))),
+            reason="x",
+        )
+        write(of_nothing)
+        write(
+            Entry(
+                "conversion/early",
+                "conversion",
+                its.organisation_id,
+                its.charge_day,
+                (
+                    Line(f"tenant_converted:{its.day.tenant_id}", "EUR", Decimal(-5)),
+                    Line("exchange", "EUR", Decimal(5)),
+                ),
+                converts="adjustment/euro",
+            )
+        )
+
+    assert refusal_of(attack) == "entry_is_judged_with_its_lines"

@@ -15,8 +15,8 @@ from focus_data_toolkit.validate import validate_dataset_bundle
 
 from billing.engine.focus_datasets import DATASETS, schema
 from billing.engine.invoices import Terms
-from billing.models import Invoice, LedgerLine, LedgerPeriod, PeriodReopening, Price
-from billing.operations import create_price, periods, posting, record_runs
+from billing.models import Invoice, LedgerLine, LedgerPeriod, Meter, PeriodReopening, Price
+from billing.operations import TrueEnd, correct_ends, create_price, periods, posting, record_runs
 from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.invoices import credit_invoice, put_terms
 from billing.operations.prices import NewPrice
@@ -211,6 +211,26 @@ def test_late_usage_and_corrections_leave_a_closed_month_as_it_was_and_are_rows_
     assert {row["ChargePeriodStart"] for row in entries} == {"2026-10-05T00:00:00Z", "2026-10-06T00:00:00Z"}
     expense = LedgerLine.objects.filter(account__kind="tenant_expense", entry__period__month=at(1, month=11).date())
     assert total(entries) == sum(line.amount for line in expense) != 0
+    assert problems(joined(before, take("2026-11"))) == []
+
+
+def test_time_that_a_late_report_takes_back_is_a_row_of_the_next_month_that_says_so(north, take):
+    guess = make_run(
+        north, "acme/one", started_at=at(7, 10), until_at=at(7, 14), certain_until=at(7, 10), is_estimated=True
+    )
+    record_runs([guess])
+    closed_month(north)
+    issued()
+    before = take("2026-10")
+    segment = Meter.objects.get(source_uid=guess.source_uid).segments.get()
+    assert correct_ends([TrueEnd(guess.key, at(7, 11))])
+    posting.post_days()
+    assert take("2026-10") == before
+    (row,) = (row for row in take("2026-11")["Cost and Usage"] if row["x_LedgerEntryId"])
+    assert (row["ChargeDescription"], row["ChargeClass"], row["ChargeCategory"], row["ChargePeriodStart"]) == (
+        "Estimated but not used: h100 of north", "Correction", "Usage", "2026-10-07T00:00:00Z",
+    )  # fmt: skip
+    assert Decimal(row["BilledCost"]) == -segment.cost * 3 / 4
     assert problems(joined(before, take("2026-11"))) == []
 
 

@@ -30,6 +30,8 @@ FORGERIES = {
     "UPDATE federation_podrun SET finished_at = finished_at + interval '1 hour' WHERE finished_at IS NOT NULL": (
         "which its meters do not cover"
     ),
+    "UPDATE billing_meter SET certain_until = metered_from; UPDATE federation_podrun SET finished_at = started_at + interval '1 s'"
+    " WHERE finished_at IS NOT NULL": "still assumed to have run longer",
     "DELETE FROM federation_podrun WHERE attempt_id = '{done}'": "which has no such pod",
     "UPDATE federation_attempt SET finished_at = '1970-01-01' WHERE id = '{done}'": "and ended at 1970-01-01",
     "UPDATE federation_attempt SET settled_at = NULL WHERE id = '{done}'": "its hold was posted before its usage was settled",
