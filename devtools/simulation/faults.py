@@ -129,6 +129,9 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "staged": (1.0, 3.0),
     # when accountants work
     "committed": (1.0, 1.0),
+    # per deletion by a stranger, and per hanging webhook
+    "deletes_behind": (0.5, 1.0),
+    "hangs_long": (0.3, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -158,6 +161,7 @@ SELDOM: Mapping[str, float] = {
     "budgeted": 0.2,
     "room_kept": 0.12,
     "consolidated": 0.12,
+    "hangs_long": 0.25,
 }
 """Kinds whose worlds take longer, or in which little else happens: the share of the seeds that have them."""
 CALM = 0.05

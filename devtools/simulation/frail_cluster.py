@@ -248,6 +248,24 @@ class FrailCluster(Cluster):
             self._finish(pod, None, "")
             self._after((0.0, 2.0), lambda: self._remove_if_terminating(pod.uid))
 
+    def delete_in_background(self, job: Job) -> None:
+        """Deletes the Job as `kubectl delete` does: it is gone before its pods are, which the garbage collector stops."""
+        self.tell(f"Job {job.name} is gone, and its pods are not yet")
+        del self.jobs[job.key]
+        self._changed("deleted", "job", job)
+        for pod in self.pods_of(job):
+            self._after((0.0, 2.0), lambda pod=pod: self._stop_left(pod))  # type: ignore[misc]
+        self._after((0.0, 2.0), self._collect)
+
+    def _stop_left(self, pod: Pod) -> None:
+        """Stops a pod whose Job is gone."""
+        if self.pods.get(pod.uid) is not pod or pod.is_terminating:
+            return
+        if pod.is_ended or not pod.node:
+            self._remove(pod)
+        else:
+            self._stop_pod(pod)
+
     def evict(self, pod: Pod, reason: str) -> None:
         """Something removes the pod from its node."""
         if not pod.is_ended and not pod.is_terminating:

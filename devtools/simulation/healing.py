@@ -17,6 +17,7 @@ from . import (
     consolidating,
     data_copies,
     image_pulls,
+    outages,
     overtaken,
     spoiling,
     submission_limits,
@@ -84,4 +85,5 @@ def is_nothing_left(world: "World") -> bool:
 
 def patience_seconds(world: "World") -> float:
     """Within which time after that everything must have ended."""
-    return HEAL_SECONDS + bad_nodes.patience_seconds(world)
+    longer = outages.LONGER_SECONDS if world.faults.happened["hangs_long"] else 0.0
+    return HEAL_SECONDS + bad_nodes.patience_seconds(world) + longer

@@ -53,7 +53,7 @@ def _others(world: "World") -> set[str]:
     return taken_away(world)
 
 
-def _own_runs(world: "World") -> dict[str, list[Run]]:
+def own_runs(world: "World") -> dict[str, list[Run]]:
     """The runs of attempts with which neither strangers nor backups interfered."""
     found: dict[str, list[Run]] = defaultdict(list)
     others = _others(world)
@@ -66,7 +66,7 @@ def _own_runs(world: "World") -> dict[str, list[Run]]:
 @judging
 def promise_8_what_the_gateway_stops_has_ended(world: "World") -> list[str]:
     """An attempt that is withdrawn or cancelled ends when nothing of it runs: only then may its job be placed again."""
-    runs = _own_runs(world)
+    runs = own_runs(world)
     return [
         f"attempt {id_} was {state} while {run.pod_uid} of it ran on {run.cluster}"
         for id_, state, at_us in world.watch.rows(CHANGES, "attempt", ["cancelled", "preempted", "abandoned"])
@@ -79,7 +79,7 @@ def promise_8_what_the_gateway_stops_has_ended(world: "World") -> list[str]:
 def promise_8_a_suspended_job_does_not_run(world: "World") -> list[str]:
     """When a job becomes suspended, nothing of it runs."""
     runs: dict[str, list[Run]] = defaultdict(list)
-    for of_attempt in _own_runs(world).values():
+    for of_attempt in own_runs(world).values():
         for run in of_attempt:
             runs[run.job_id].append(run)
     return [
@@ -93,7 +93,7 @@ def promise_8_a_suspended_job_does_not_run(world: "World") -> list[str]:
 @judging
 def promise_8_what_runs_is_not_recalled(world: "World") -> list[str]:
     """A recall is for attempts without a started pod, and a refusal of the release for objects that are not released."""
-    runs, found = _own_runs(world), []
+    runs, found = own_runs(world), []
     for id_, state, end_reason, _, asked_us, _, number, job_id, objects in world.watch.rows(ENDED):
         if state != "preempted" or asked_us is None:
             continue
@@ -165,7 +165,7 @@ def promise_8_an_end_has_a_true_reason(world: "World") -> list[str]:
 @judging
 def promise_13_a_hold_covers_its_run(world: "World") -> list[str]:
     """Nothing of an attempt runs after its hold has ended, unless its cluster did not answer for ten minutes."""
-    runs = _own_runs(world)
+    runs = own_runs(world)
     late = {str(row[0]) for row in world.watch.rows(SETTLED_LATE)}
     return [
         f"attempt {id_} ran on {run.cluster} after its hold was {state}"
@@ -254,7 +254,7 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
     found = []
     still = {str(row[0]) for row in world.watch.rows(UNSETTLED)}
     known = {str(row[0]) for row in world.watch.rows("SELECT id FROM federation_attempt")}
-    unseen = _removed_unseen(world)
+    unseen = removed_unseen(world)
     for job_id in sorted((ran.keys() | metered.keys()) - still):
         runs = ran.get(job_id, [])
         if any(run.is_residue or run.attempt_id in taken_away(world) or run in unseen for run in runs):
@@ -276,7 +276,7 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
     return found
 
 
-def _removed_unseen(world: "World") -> list[Run]:
+def removed_unseen(world: "World") -> list[Run]:
     """Runs that left no trace: Kueue ended them, and their pods were removed while the gateway could not see their cluster; or
     they began when their Job was already being deleted, and ended between two looks of the gateway; or their cluster was
     destroyed before it had shown them, and an administrator attested that they are lost.
@@ -338,7 +338,7 @@ SELECT pod.uid, lasted.due::bigint, greatest(lasted.due, lasted.seen)::bigint, c
 """
 
 
-ALWAYS = (
+ALWAYS = [
     judges.promise_2_one_key_makes_one_job,
     judges.promise_7_nothing_runs_before_the_gateway_commits_to_it,
     judges.promise_7_the_time_of_a_commitment_stands,
@@ -356,7 +356,7 @@ ALWAYS = (
     promise_15_settlement_knows_what_ran,
     promise_18_names_that_strangers_took_stay_theirs,
     promise_7_the_pods_of_a_gang_have_names_when_they_run,
-)
+]
 """Those that judge at any time, not only at the end."""
 
 

@@ -38,6 +38,8 @@ NEWER = (
     "consolidated",
     "staged",
     "committed",
+    "deletes_behind",
+    "hangs_long",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 

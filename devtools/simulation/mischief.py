@@ -149,7 +149,10 @@ class Mischief:
         if job is not None:
             self._world.tell("stranger", f"deletes {job.name} on {cluster.name}")
             cluster.taken_away.add(job.labels.get(LABEL_ATTEMPT, ""))
-            cluster.delete_job(job.namespace, job.name, job.uid)
+            if self._faults.happens("deletes_behind"):
+                cluster.delete_in_background(job)
+            else:
+                cluster.delete_job(job.namespace, job.name, job.uid)
 
     def _stranger_edits(self) -> None:
         """Someone puts another label on our Job, or takes one of ours away."""

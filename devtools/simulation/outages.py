@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 HANG_SECONDS = (190.0, 320.0)
 """After three minutes, a creation that waits is given up. Both last into the healed world: nothing else is wrong there."""
+LONGER = 4.0
+LONGER_SECONDS = HANG_SECONDS[1] * (LONGER - 1)
 LACK_SECONDS = (150.0, 300.0)
 """A refusal for a missing right is repeated for about two minutes."""
 RIGHTS = ("services", "secrets", "pods")
@@ -21,6 +23,8 @@ def hang(world: "World") -> None:
     """Requests that change something get no answer; the cluster says who it is and what time it has, and reports what happens."""
     name = CLUSTERS[world.faults.choose(CLUSTERS)]
     link, seconds = world.links[name], world.faults.between(*HANG_SECONDS)
+    if world.faults.happens("hangs_long"):
+        seconds *= LONGER
     link.hangs = True
     world.tell(name, f"does not answer requests for changes for {seconds:.0f} s")
 

@@ -18,6 +18,7 @@ from foundation import host as hosts
 from . import books_judges as books_judges  # adds judges
 from . import change_judges as change_judges  # adds judges
 from . import finance_judges as finance_judges  # adds judges
+from . import judges_of_waits as judges_of_waits  # adds judges
 from . import move_judges as move_judges  # adds judges
 from . import node_hours_judges as node_hours_judges  # adds judges
 from . import preemption_judges as preemption_judges  # adds judges
@@ -56,6 +57,9 @@ class Result:
     breaks: list[str] = field(default_factory=list)
     timeline: list[str] = field(default_factory=list)
     steps: int = 0
+    """How often an actor stopped so that others may run: before each statement, commit, request and answer."""
+    switches: int = 0
+    """How often another actor went on."""
     lock_waits: int = 0
     seconds: float = 0.0
     simulated_seconds: float = 0.0
@@ -127,6 +131,7 @@ class Runner:
         result.timeline = world.history.lines()
         result.digest = _digest(world, result.timeline)
         result.steps, result.lock_waits = world.scheduler.steps, world.scheduler.lock_waits
+        result.switches = world.scheduler.switches
         result.simulated_seconds = ((world.ended_us or world.scheduler.now_us) - world.scheduler.began_us) / 1e6
         result.faults, result.fault_count = world.faults.happened, world.faults.count
         result.dispatch_digest = world.dispatch.hexdigest()

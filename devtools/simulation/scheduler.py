@@ -40,6 +40,8 @@ class Scheduler:
         self.trace: list[str] | None = None
         """Everything that was noted, if it is to be kept."""
         self.tell: Callable[[str, str], None] = lambda _who, _what: None
+        self.turns: tuple[int, int] | None = None
+        """The steps between which the seed decides who runs next; None: always. Else each runs for as long as it can."""
         self._chance = random.Random(f"{seed}/scheduler")
         self._watch = watch
         self._policy = policy
@@ -82,11 +84,20 @@ class Scheduler:
             raise self._end(Stalled(f"more than {self.most_steps} steps"))
         if self.on_step is not None:
             self.on_step(actor, what)
+        if self._is_mixed():
+            self._mix(actor)
+        self._switch(actor)
+
+    def _is_mixed(self) -> bool:
+        """Whether the seed decides now who runs next."""
+        return self.turns is None or self.turns[0] <= self.steps < self.turns[1]
+
+    def _mix(self, actor: Actor) -> None:
+        """Time may pass, and (PCT) the actor's priority may change."""
         if self._chance.randrange(self._policy.tick_one_in) == 0:
             self._move_clock(self.now_us + self._chance.randrange(1, self._policy.most_tick_us))
         if self._policy.is_pct and self._chance.randrange(self._policy.change_one_in) == 0:
             actor.priority = self._chance.random() - 1
-        self._switch(actor)
 
     def sleep(self, seconds: float | None) -> None:
         """Hands over until this much time has passed, or until `wake`."""
@@ -329,11 +340,16 @@ class Scheduler:
                 self._end(Stalled("no actor can run"))
                 return None
             self._move_clock(self._timers[0][0])
+        if not self._is_mixed():
+            return self._next_in_turn(ready)
         if self._policy.is_pct:
-            chosen = max(ready, key=lambda actor: actor.priority)
-        else:
-            chosen = ready[self._chance.randrange(len(ready))] if len(ready) > 1 else ready[0]
-        return chosen
+            return max(ready, key=lambda actor: actor.priority)
+        return ready[self._chance.randrange(len(ready))] if len(ready) > 1 else ready[0]
+
+    def _next_in_turn(self, ready: list[Actor]) -> Actor:
+        """The actor that runs, if it can go on; else the next one in the order in which they were added."""
+        last = -1 if self._current is None else self._current.number
+        return next((one for one in ready if one.number >= last), ready[0])
 
     def _move_clock(self, to_us: int) -> None:
         while self._timers and self._timers[0][0] <= to_us:

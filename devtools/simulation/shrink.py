@@ -1,4 +1,6 @@
-"""Makes a failing seed smaller: fewer jobs, processes and faults, as long as the same promise is broken."""
+"""Makes a failing seed smaller: fewer jobs, processes, clusters, faults and exchanges of actors, as long as the same promise is
+broken.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,18 +12,25 @@ from .size import Size
 Try = Callable[[Size], Result]
 UNTIL_SECONDS = (1.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 """When faults may end, the earliest first."""
+ABSENT = ("operator", "observer", "bell", "worker")
+"""The kinds of processes that a run may do without."""
+BISECTIONS = 4
+"""How often each end of the steps in which the seed decides who runs is moved."""
+LIVELINESS = frozenset({"promise_3_everything_ends"})
+"""What a world without workers, observers or a cluster breaks anyway."""
 
 
 def shrunk(first: Result, attempt: Try, *, seconds: float) -> Result:
     """The smallest run found in this processor time of ours that breaks one of the promises that the first one broke."""
     search = _Search(first, attempt, time.process_time() + seconds)
-    if not first.size.alone:
-        search.is_smaller(alone=True)
+    search.take_much_away()
     search.keep_fewest_jobs()
     search.leave_kinds_out()
+    search.let_few_take_turns()
     search.end_faults_early()
     search.spare_faults()
     search.leave_kinds_out()
+    search.leave_processes_out()
     return search.best
 
 
@@ -42,6 +51,18 @@ class _Search:
         self.best = result
         return True
 
+    def take_much_away(self) -> None:
+        """All that most breaks do without, together; else each of it that this one does without."""
+        size = self.best.size
+        much = {"cut": True, "alone": True, "turns": (0, 0)}
+        much |= {"one_cluster": True} if self._wanted - LIVELINESS else {}
+        left = {name: value for name, value in much.items() if getattr(size, name) in (False, None)}
+        few = self.best.jobs[:1] if len(self.best.jobs) > 1 else self.best.size.jobs
+        if not left or self.is_smaller(**left, jobs=few) or self.is_smaller(**left):
+            return
+        for name, value in left.items():
+            self.is_smaller(**{name: value})
+
     def keep_fewest_jobs(self) -> None:
         """One job if one is enough; else without those that are not needed."""
         jobs = self.best.jobs
@@ -60,6 +81,26 @@ class _Search:
         for kind in kinds:
             if kind in self.best.faults:
                 self.is_smaller(without=(*self.best.size.without, kind))
+
+    def let_few_take_turns(self) -> None:
+        """The seed decides who runs for a short time only; outside of it, each actor runs for as long as it can."""
+        if self.best.size.turns == (0, 0) or self.is_smaller(turns=(0, 0)):
+            return
+        first, last = self.best.size.turns or (0, self.best.steps)
+        known = last
+        for _ in range(BISECTIONS):
+            middle = (first + known) // 2
+            if self.is_smaller(turns=(0, middle)):
+                last = known = middle
+            else:
+                first = middle
+        first, known = 0, last
+        for _ in range(BISECTIONS):
+            middle = (first + known) // 2
+            if self.is_smaller(turns=(middle, last)):
+                first = middle
+            else:
+                known = middle
 
     def end_faults_early(self) -> None:
         """The world heals as early as possible."""
@@ -82,3 +123,9 @@ class _Search:
             if part == 1:
                 return
             part //= 2
+
+    def leave_processes_out(self) -> None:
+        """All kinds of processes that the break does without."""
+        for kind in ABSENT if self._wanted - LIVELINESS else ():
+            if kind not in self.best.size.absent:
+                self.is_smaller(absent=(*self.best.size.absent, kind))

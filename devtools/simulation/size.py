@@ -22,6 +22,14 @@ class Size:
     """Faults end after this many simulated seconds; 0: when the seed says so."""
     scale: str = ""
     """`small` or `whole`; empty: as the seed draws."""
+    turns: tuple[int, int] | None = None
+    """The steps between which the seed decides who runs next; before and after, each actor runs for as long as it can."""
+    absent: tuple[str, ...] = ()
+    """Kinds of processes that are not there."""
+    one_cluster: bool = False
+    """The second cluster is not registered any more when the world begins."""
+    cut: bool = False
+    """The run ends as soon as it has broken a promise for good."""
 
     def arguments(self) -> str:
         """As the command takes it."""
@@ -40,6 +48,11 @@ class Size:
             words.append(f"--until {self.until:g}")
         if self.scale:
             words.append(f"--scale {self.scale}")
+        if self.turns is not None:
+            words.append("--turns {},{}".format(*self.turns))
+        if self.absent:
+            words.append("--absent " + ",".join(self.absent))
+        words += [f"--{name.replace('_', '-')}" for name in ("one_cluster", "cut") if getattr(self, name)]
         return " ".join(words)
 
     @classmethod
@@ -61,6 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale", default="", choices=("small", "whole"), help="how large each world is; else the seed draws it"
     )
+    parser.add_argument("--turns", default="", help="the seed decides who runs only between these steps: 120,180")
+    parser.add_argument("--absent", default="", help="kinds of processes that are not there: observer,operator")
+    parser.add_argument("--one-cluster", action="store_true", help="without the second cluster")
+    parser.add_argument("--cut", action="store_true", help="end as soon as a promise is broken for good")
 
 
 def size_of(wanted: argparse.Namespace) -> Size:
@@ -73,4 +90,15 @@ def size_of(wanted: argparse.Namespace) -> Size:
         alone=wanted.alone,
         until=wanted.until,
         scale=wanted.scale,
+        turns=_pair(wanted.turns),
+        absent=tuple(word for word in wanted.absent.split(",") if word),
+        one_cluster=wanted.one_cluster,
+        cut=wanted.cut,
     )
+
+
+def _pair(words: str) -> tuple[int, int] | None:
+    if not words:
+        return None
+    first, last = map(int, words.split(","))
+    return first, last

@@ -25,7 +25,7 @@ from foundation import threads as pools
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
-from . import administration, beginnings, healing, loop, overtaken
+from . import administration, beginnings, healing, loop, overtaken, smaller
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
 from .beginnings import begins_at, submissions_of
@@ -268,7 +268,7 @@ class World:
             names += [name for name in ("bell-2", "observer-2", "worker-2") if chance.random() < self.scale.doubled]
             if chance.random() < 0.1:
                 names = [name for name in names if not name.startswith("worker")]
-        for name in [*names, "web", "operator"]:
+        for name in smaller.begin(self, [*names, "web", "operator"]):
             self.launch(name)
         if self.clusters[CLUSTERS[1]].has_kueue:
             self.wish("probes a cluster", lambda: probe_cluster(SYSTEM, administration.cluster_id(CLUSTERS[1])))

@@ -145,3 +145,28 @@ def test_only_a_pod_of_our_own_job_starts_without_a_secret_that_the_gateway_owes
         timer.run_for(60)
         assert cluster.runs
         assert cluster.unsupplied == (set() if is_copy else {"one"})
+
+
+def test_what_others_delete_in_the_background_outlives_its_job_for_a_while():
+    outlived = 0
+    for seed in range(20):
+        timer = Timer()
+        cluster = cluster_without_images(timer)
+        cluster.image_fails = 0.0
+        cluster._chance = random.Random(seed)
+        manifest = job("long", gpus=1)
+        manifest["spec"]["template"]["metadata"]["annotations"] = ANNOTATIONS | {
+            "sim.switchyard.dev/run-seconds": "500"
+        }
+        cluster.create_job(manifest)
+        timer.run_for(10)
+        (one,) = cluster.jobs.values()
+        cluster.delete_in_background(one)
+        assert cluster.jobs == {}
+        assert len(cluster.running) == 1, "its pod still runs"
+        timer.run_for(5)
+        outlived += len(cluster.running)
+        timer.run_for(40)
+        assert not cluster.running
+        assert not cluster.pods
+    assert outlived, "no program took its time to stop"

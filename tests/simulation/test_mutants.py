@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -75,7 +76,8 @@ def wanted(**more):
     told = {
         "mutant": "recalls_without_asking", "sound": True, "drawn": False, "history": None, "timeline": False, "shrink": False,
         "first": 1, "seeds": 10, "seconds": float("inf"), "through": False, "table": False, "jobs": "", "only": "",
-        "without": "", "spared": "", "alone": False, "until": 0.0, "scale": "",
+        "without": "", "spared": "", "alone": False, "until": 0.0, "scale": "", "turns": "", "absent": "", "one_cluster": False,
+        "cut": False,
     }  # fmt: skip
     return SimpleNamespace(**told | more)
 
@@ -112,3 +114,34 @@ def test_a_defect_that_no_seed_finds_is_none_that_was_caught(capsys):
     row = ROW.fullmatch(capsys.readouterr().out.splitlines()[-1])
     assert row is not None
     assert row.group(2) == " not in 2 "
+
+
+def test_a_small_run_is_one_in_which_the_gateway_without_the_defect_keeps_the_promise(monkeypatch, capsys):
+    from devtools.simulation import hunt  # noqa: PLC0415 - likewise
+    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+
+    sound = [False]
+
+    @contextmanager
+    def put_in(_name, *, is_sound=False):
+        sound[:] = [is_sound]
+        yield ANY
+
+    class World(Runner):
+        """Without an observer, no gateway keeps the promise."""
+
+        def run(self, seed, size, history=None):
+            result = super().run(seed, size, history)
+            if sound[0] and "observer" not in size.absent:
+                result.breaks.clear()
+            return result
+
+    def a_world():
+        return World()
+
+    monkeypatch.setattr(hunt, "put_in", put_in)
+    hunt.hunt(a_world(), wanted(sound=False, first=3, shrink=True), shrink_seconds=10)
+    lines = capsys.readouterr().out.splitlines()
+    figures = json.loads(next(line for line in lines if "cpu_seconds" in line).partition(" ")[2])
+    assert figures["found"]
+    assert "--absent operator,bell,worker" in figures["size"]

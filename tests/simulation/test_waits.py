@@ -82,3 +82,31 @@ def test_an_actor_lends_its_session_only_when_others_run_before_its_next_stateme
     assert {name for name, _, _ in lent} == {"one", "other"}
     assert all(name == current and count == 2 for name, count, current in lent), "who is alone keeps its session"
     assert len(lent) < 40, "at some steps, an actor goes on itself"
+
+
+def test_outside_of_the_turns_each_actor_runs_for_as_long_as_it_can():
+    def order(turns):
+        ran = []
+        scheduler = Scheduler(1, SimpleNamespace(), Policy(), 0)
+        scheduler.turns = turns
+
+        def a_life(name):
+            def work():
+                for _ in range(10):
+                    ran.append(name)
+                    scheduler.give_way("statement")
+                scheduler.leave(actors[name])
+
+            return work
+
+        actors = {name: scheduler.add(name, SimpleNamespace(is_frozen=False), a_life(name)) for name in "abc"}
+        scheduler.run(lambda: not scheduler.actors)
+        return "".join(ran)
+
+    whole = "a" * 10 + "b" * 10 + "c" * 10
+    assert order((0, 0)) == whole
+    assert order(None) != whole
+    mixed = order((10, 20))
+    assert mixed != whole
+    assert mixed[:10] == whole[:10], "they begin in turn"
+    assert sorted(mixed) == sorted(whole)

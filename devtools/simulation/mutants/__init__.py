@@ -85,7 +85,7 @@ def mutant(swarm: Swarm = ANY, *, guard: str = "") -> Callable[[Make], Make]:
 @contextmanager
 def put_in(name: str, *, is_sound: bool = False) -> Iterator[Swarm]:
     """Puts the defect into this process for a while, unless it shall stay sound; its swarm."""
-    from . import dispatch, evidence, mended, money, newer, protocol, usage  # noqa: F401, PLC0415 - they add theirs
+    from . import attacked, dispatch, evidence, mended, money, newer, protocol, usage  # noqa: F401, PLC0415 - they add theirs
 
     change = Change()
     try:
@@ -98,6 +98,6 @@ def put_in(name: str, *, is_sound: bool = False) -> Iterator[Swarm]:
 
 def names() -> list[str]:
     """All mutants."""
-    from . import dispatch, evidence, mended, money, newer, protocol, usage  # noqa: F401, PLC0415 - they add theirs
+    from . import attacked, dispatch, evidence, mended, money, newer, protocol, usage  # noqa: F401, PLC0415 - they add theirs
 
     return list(MUTANTS)

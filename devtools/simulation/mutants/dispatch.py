@@ -201,7 +201,15 @@ def _a_failed_visit_is_not_repeated(change: Change) -> None:
 UNNOTICED = {"database_restored": 3, "unannounced": 1.0, "death": 0.001}
 
 
-@mutant(only(UNNOTICED, gangs=0, cancels=0, run_seconds=WHILE_RESTORED, chaos_seconds=(100.0, 200.0)))
+@mutant(
+    only(
+        {"restored_over_run": 2, "unannounced": 1.0, "bell_late": 0.5, "bell_lost": 0.2},
+        gangs=0,
+        cancels=0,
+        run_seconds=WHILE_RESTORED,
+        chaos_seconds=(100.0, 200.0),
+    )
+)
 def _a_changed_history_goes_unnoticed(change: Change) -> None:
     """No statement that places or starts something compares the database's history, so until the standstill begins, jobs are
     placed that already run.

@@ -27,13 +27,16 @@ def _creates_what_runs_immediately(change: Change) -> None:
     change.put(SimulatedClusterDriver, "create_job", create_job)
 
 
-@mutant(only({"cut_off": 3}, run_seconds=LONG), guard="sight_is_regained")
+@mutant(
+    only({"cut_off": 4}, gangs=0, cancels=0, run_seconds=(590,), chaos_seconds=(300.0, 400.0)),
+    guard="sight_is_regained",
+)
 def _sight_is_not_regained(change: Change) -> None:
     """Attempts stay unknown when their cluster answers again."""
     change.put(continuity, "regain_sight", lambda: 0)
 
 
-@mutant(only({"stranger_deletes": 4, "watches_dead": 1}, run_seconds=LONG), guard="deleted_is_not_rerun")
+@mutant(only({"stranger_deletes": 6, "deletes_behind": 1.0}, cancels=0, run_seconds=LONG), guard="deleted_is_not_rerun")
 def _a_deleted_job_runs_again(change: Change) -> None:
     """A job whose object somebody deleted is placed again."""
 
@@ -44,7 +47,7 @@ def _a_deleted_job_runs_again(change: Change) -> None:
 
 
 @mutant(
-    only({"rebuilt": 2, "drained": 2}, cancels=0.7, cancelled_within=40, run_seconds=LONG),
+    only({"rebuilt": 6}, gangs=0, cancels=1, cancelled_within=90, run_seconds=(900,), chaos_seconds=(100.0, 140.0)),
     guard="absence_needs_identity",
 )
 def _another_clusters_answers_count(change: Change) -> None:
