@@ -9,7 +9,18 @@ from django.conf import settings
 
 from foundation.schedule import Schedule
 
-from . import bad_nodes, budgeted, consolidating, crowding, data_copies, image_pulls, logs, supplies
+from . import (
+    attaching,
+    bad_nodes,
+    budgeted,
+    consolidating,
+    crowding,
+    data_copies,
+    image_pulls,
+    logs,
+    previewing,
+    supplies,
+)
 from .clients import Submission, plan
 from .faults import Faults
 from .moves import make_threatened
@@ -46,6 +57,8 @@ def begin(world: "World") -> None:
     crowding.begin(world)
     consolidating.begin(world)
     data_copies.begin(world)
+    attaching.begin(world)
+    previewing.begin(world)
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
@@ -70,6 +83,8 @@ def submissions_of(world: "World") -> list[Submission]:
         supplies.equip(world.seed, found)
     if data_copies.KIND in rates:
         data_copies.equip(world.seed, found)
+    if attaching.KIND in rates:
+        attaching.equip(world.seed, found)
     return [_hastened(one, world.scale.haste) for one in few(found, world.scale.most_jobs)]
 
 

@@ -188,8 +188,9 @@ BLURRED = ("freeze", "late", "clock_jumps", "clocks_differ", "database_restored"
 
 @judging
 def no_job_starts_before_its_data(world: "World") -> list[str]:
-    """When an attempt was placed, what its job wants to be copied was there; or it has no staging plan on its cluster, its copy had
-    failed for good or was stopped, the job had waited for as long as it wanted, or somebody let it run without.
+    """When an attempt was placed, what its job wants to be copied was there; or it has no staging plan on its cluster, the plan's
+    target was read-only, its copy had failed for good or was stopped, the job had waited for as long as it wanted, or somebody let
+    it run without.
     """
     if world.lost_commits.spans or any(world.faults.happened[kind] for kind in BLURRED):
         return []

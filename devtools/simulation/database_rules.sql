@@ -46,10 +46,12 @@ BEGIN
      CROSS JOIN LATERAL jsonb_path_query(job.spec, '$.data[*] ? (@.stage == true)') AS need
       JOIN clusters_dataset AS dataset ON dataset.name = need ->> 'name'
       JOIN clusters_stagingplan AS plan ON plan.dataset_id = dataset.id AND plan.cluster_id = NEW.cluster_id
+      -- For a copy into what is read-only, no job waits.
+      JOIN clusters_storage AS target ON target.id = plan.target_id AND target.mode = 'read_write'
       LEFT JOIN federation_stagein AS copy ON copy.plan_id = plan.id
       LEFT JOIN clusters_datasetreplica AS replica ON replica.plan_id = plan.id
      WHERE job.id = NEW.job_id AND replica.id IS NULL
-       AND plan.created_at < simulation.clock_timestamp() - interval '10 seconds'
+       AND greatest(plan.created_at, target.changed_at) < simulation.clock_timestamp() - interval '10 seconds'
        AND (copy.id IS NULL OR copy.changed_at < simulation.clock_timestamp() - interval '10 seconds'
             AND NOT (copy.phase = 'idle' AND (copy.failures >= 3 OR NOT copy.is_wanted)))
        AND NOT EXISTS (
@@ -158,6 +160,7 @@ $$;
 -- What is committed now, with the numbers that sequences give next.
 CREATE FUNCTION simulation.back_up() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
+    used oid[] := simulation.used();
     name text;
     value bigint;
     is_called boolean;
@@ -168,51 +171,58 @@ BEGIN
         EXECUTE format('SELECT one.last_value, one.is_called FROM public.%I AS one', name) INTO value, is_called;
         INSERT INTO simulation.backup_sequences VALUES (name, value, is_called);
     END LOOP;
-    FOR name IN SELECT relname FROM pg_class WHERE relnamespace = 'backup'::regnamespace AND relkind = 'r' ORDER BY relname
+    FOR name IN SELECT relname FROM pg_class
+                 WHERE relnamespace = 'backup'::regnamespace AND relkind = 'r' AND pg_relation_size(oid) > 0 ORDER BY relname
     LOOP
         EXECUTE format('TRUNCATE backup.%I', name);
-        EXECUTE format('INSERT INTO backup.%I SELECT * FROM public.%I AS one ORDER BY one.*::text', name, name);
+    END LOOP;
+    FOR name IN SELECT relname FROM pg_class WHERE oid = ANY (used) ORDER BY relname LOOP
+        EXECUTE format('INSERT INTO backup.%1$I SELECT * FROM public.%1$I AS one ORDER BY one.*::text', name);
+    END LOOP;
+END $$;
+
+-- The tables that have rows now, or at the beginning of a world.
+CREATE FUNCTION simulation.used() RETURNS oid[] LANGUAGE sql STABLE AS $$
+    SELECT array_agg(one.oid) FROM pg_class AS one
+      JOIN pg_class AS begun ON begun.relname = one.relname AND begun.relnamespace = 'kept'::regnamespace
+     WHERE one.relnamespace = 'public'::regnamespace AND one.relkind = 'r'
+       AND one.relname NOT IN ('django_migrations', 'django_content_type', 'auth_permission')
+       AND (pg_relation_size(one.oid) > 0 OR pg_relation_size(begun.oid) > 0)
+$$;
+
+-- Fresh files for each table in use, so that rows lie in the same order in each run of a seed, and their rows from `kept` or `backup`.
+-- TRUNCATE wants tables that refer to these too. Theirs are empty, and to make new files for all of them would take as long again:
+-- meanwhile, their references count as none.
+CREATE FUNCTION simulation.fill_from(schema text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    used oid[] := simulation.used();
+    of_empty_ones oid[];
+    name text;
+BEGIN
+    SET LOCAL session_replication_role = replica;
+    SELECT array_agg(oid) INTO of_empty_ones FROM pg_constraint
+     WHERE contype = 'f' AND confrelid = ANY (used) AND NOT conrelid = ANY (used) AND pg_relation_size(conrelid) = 0;
+    UPDATE pg_constraint SET contype = '-' WHERE oid = ANY (of_empty_ones);
+    EXECUTE (SELECT 'TRUNCATE ' || string_agg(oid::regclass::text, ', ' ORDER BY relname) FROM pg_class WHERE oid = ANY (used));
+    UPDATE pg_constraint SET contype = 'f' WHERE oid = ANY (of_empty_ones);
+    FOR name IN SELECT relname FROM pg_class WHERE oid = ANY (used) ORDER BY relname LOOP
+        EXECUTE format('INSERT INTO public.%2$I (%3$s) OVERRIDING SYSTEM VALUE SELECT %3$s FROM %1$I.%2$I', schema, name, simulation.columns_of(name));
     END LOOP;
 END $$;
 
 -- Puts the rows and sequences of the backup in place of the present ones.
 CREATE FUNCTION simulation.put_back() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    name text;
 BEGIN
-    SET LOCAL session_replication_role = replica;
-    EXECUTE (SELECT 'TRUNCATE ' || string_agg(format('public.%I', relname), ', ' ORDER BY relname) || ' CASCADE'
-               FROM pg_class WHERE relnamespace = 'backup'::regnamespace AND relkind = 'r');
-    FOR name IN SELECT relname FROM pg_class WHERE relnamespace = 'backup'::regnamespace AND relkind = 'r' ORDER BY relname
-    LOOP
-        EXECUTE format('INSERT INTO public.%1$I (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM backup.%1$I', name, simulation.columns_of(name));
-    END LOOP;
+    PERFORM simulation.fill_from('backup');
     PERFORM setval(format('public.%I', one.name)::regclass, one.value, one.is_called)
        FROM simulation.backup_sequences AS one;
 END $$;
 
--- Fresh files for each table in use, so that rows lie in the same order in each run of a seed. TRUNCATE wants tables that refer to
--- these too. Theirs are empty, and to make new files for all of them would take as long again: meanwhile, their references count as none.
+-- Puts the world back to its beginning.
 CREATE FUNCTION simulation.restore() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    used oid[];
-    of_empty_ones oid[];
-    name text;
 BEGIN
-    SET LOCAL session_replication_role = replica;
-    SELECT array_agg(oid ORDER BY relname) INTO used FROM pg_class
-     WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
-       AND relname NOT IN ('django_migrations', 'django_content_type', 'auth_permission')
-       AND pg_relation_size(oid) > 0;
-    SELECT array_agg(oid) INTO of_empty_ones FROM pg_constraint
-     WHERE contype = 'f' AND confrelid = ANY (used) AND NOT conrelid = ANY (used) AND pg_relation_size(conrelid) = 0;
-    UPDATE pg_constraint SET contype = '-' WHERE oid = ANY (of_empty_ones);
-    EXECUTE (SELECT 'TRUNCATE simulation.changes, simulation.steps, simulation.spoiled, simulation.enforced, ' || string_agg(one::regclass::text, ', ')
-               FROM unnest(used) AS one);
-    UPDATE pg_constraint SET contype = 'f' WHERE oid = ANY (of_empty_ones);
-    FOR name IN SELECT relname FROM pg_class WHERE oid = ANY (used) ORDER BY relname LOOP
-        EXECUTE format('INSERT INTO public.%1$I (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM kept.%1$I', name, simulation.columns_of(name));
-    END LOOP;
+    TRUNCATE simulation.changes, simulation.steps, simulation.spoiled, simulation.enforced;
+    PERFORM simulation.fill_from('kept');
     -- Above every number of the kept rows.
     PERFORM setval(oid::regclass, 100000, false) FROM pg_class
      WHERE relnamespace = 'public'::regnamespace AND relkind = 'S';

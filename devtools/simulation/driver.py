@@ -224,7 +224,12 @@ class SimulatedClusterDriver:
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""
         key = str(manifest["metadata"]["namespace"]), str(manifest["metadata"]["name"])
-        uid = await self._write("create_job", key, "", lambda: self._cluster.create_job(manifest))
+
+        def create() -> str:
+            self._cluster.fabric.admit(manifest)
+            return self._cluster.create_job(manifest)
+
+        uid = await self._write("create_job", key, "", create)
         return self._cluster.lie_about(uid) if self._link.happens("uid_lies") else uid
 
     async def get_job(self, namespace: str, name: str) -> JobSeen:

@@ -132,6 +132,9 @@ RATES: Mapping[str, tuple[float, ...]] = {
     # per deletion by a stranger, and per hanging webhook
     "deletes_behind": (0.5, 1.0),
     "hangs_long": (0.3, 1.0),
+    # events
+    "attached": (1.0, 3.0),
+    "previewed": (1.0, 2.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -147,7 +150,7 @@ EVENTS = (
     "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
     "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report", "restored_over_run", "bulk_asked", "asked_in_vain",
     "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused", "pressed",
-    "tree_applied", "quota_asked", "limits_shaped", "prepulled", "staged",
+    "tree_applied", "quota_asked", "limits_shaped", "prepulled", "staged", "attached", "previewed",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

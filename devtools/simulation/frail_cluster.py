@@ -9,6 +9,7 @@ from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, LABEL_PREPARATION
 from federation.engine.objects.stage_jobs import STAGE_IN
 
 from .cluster import Cluster
+from .fabric import Fabric
 from .objects import Job, Key, Pod, Run, gpus_of, secrets_of
 
 LONGEST_SECONDS = 600.0
@@ -63,6 +64,7 @@ class FrailCluster(Cluster):
         """Nodes on which programs fail soon, by name: as the program itself, for a device, or because the node is lost."""
         self.shown: set[str] = set()
         """Pods by uid that the gateway was shown after they started."""
+        self.fabric = Fabric()
 
     def note_gate(self, pod_uid: str, *, is_open: bool) -> None:
         """The gate of this pod is opened, or a webhook refuses to open it."""
@@ -131,11 +133,28 @@ class FrailCluster(Cluster):
             prepare = self._copy if pod.labels[LABEL_PREPARATION] == STAGE_IN else self._pull
             prepare(pod)
             return
+        if self._waits_for_network(pod):
+            self._after(SOON_SECONDS, lambda: self._start(pod))
+            return
         if self.is_in_a_hurry and pod.run_seconds < LONGEST_SECONDS:
             pod.run_seconds = min(pod.run_seconds, SOON_SECONDS[1])
         if pod.node in self.killers:
             self._doom(pod)
         super()._start(pod)
+
+    def _waits_for_network(self, pod: Pod) -> bool:
+        """Whether a definition is missing that the pod needs: its sandbox cannot be made, and its kubelet tries again."""
+        is_pending = self.pods.get(pod.uid) is pod and pod.phase == "Pending" and not pod.is_terminating
+        job = self._job_of(pod)
+        if not is_pending or job is None or not self.fabric.lacks(job):
+            return False
+        if not pod.reason:
+            pod.reason = "ContainerCreating: a network-attachment-definition is not found"
+            self._changed("changed", "pod", pod)
+        return True
+
+    def _job_of(self, pod: Pod) -> Job | None:
+        return next((job for job in self.jobs.values() if job.uid == pod.job_uid), None)
 
     def _pull(self, pod: Pod) -> None:
         """Its kubelet pulls the image, and cannot start the command that the image lacks."""
@@ -192,7 +211,7 @@ class FrailCluster(Cluster):
         super()._finish(pod, code, reason)
 
     def _note_unstarted(self, pod: Pod) -> None:
-        job = next((job for job in self.jobs.values() if job.uid == pod.job_uid), None)
+        job = self._job_of(pod)
         if LABEL_PREPARATION in pod.labels:
             return
         if job is not None and job.started_us is not None and job.uid not in self.copies:
@@ -211,6 +230,10 @@ class FrailCluster(Cluster):
         self.on_run(pod.job_uid, +1)
         # A stranger's copy may name Secrets that the gateway never came to create.
         is_ours = pod.job_uid not in self.copies
+        job = self._job_of(pod)
+        # A stranger's Job may have the name of one of ours.
+        if is_ours and job is not None and LABEL_ATTEMPT in pod.labels:
+            self.fabric.note_start(job)
         if is_ours and any((pod.namespace, name) not in self.secrets for name in secrets_of(pod)):
             self.unsupplied.add(pod.labels.get(LABEL_ATTEMPT, ""))
         if not pod.init_steps:

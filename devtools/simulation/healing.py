@@ -11,6 +11,7 @@ from foundation import bell as bells
 
 from . import (
     administration,
+    attaching,
     bad_nodes,
     beginnings,
     catalogue,
@@ -72,6 +73,7 @@ def heal(world: "World") -> None:
     bad_nodes.heal(world)
     image_pulls.heal(world)
     data_copies.heal(world)
+    attaching.provide(world)
     world.wish("removes limits on submission", lambda: submission_limits.delete_all(world))
     world.wish("removes rules of failures", catalogue.remove_rules)
     if supplies.KIND in world.faults.rates:

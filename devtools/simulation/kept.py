@@ -40,6 +40,8 @@ NEWER = (
     "committed",
     "deletes_behind",
     "hangs_long",
+    "attached",
+    "previewed",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 

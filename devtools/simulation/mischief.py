@@ -14,6 +14,7 @@ from tenancy.queries import SYSTEM
 
 from . import (
     administration,
+    attaching,
     bulk_requests,
     catalogue,
     data_copies,
@@ -24,6 +25,7 @@ from . import (
     mistakes,
     notices,
     outages,
+    previewing,
     questions,
     reservations,
     restores,
@@ -77,6 +79,8 @@ class Mischief:
             **mistakes.EVENTS,
             **hidden_pods.EVENTS,
             **image_pulls.EVENTS,
+            **attaching.EVENTS,
+            **previewing.EVENTS,
             **data_copies.EVENTS,
             **supplies.EVENTS,
             **outages.EVENTS,

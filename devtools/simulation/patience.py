@@ -8,14 +8,14 @@ import psycopg
 from psycopg.waiting import Ready
 
 Result = TypeVar("Result")
-PATIENCE_MS = 2
+PATIENCE_MS = 5
 """A statement that takes longer may be waiting for a lock."""
 READ, WRITE = 1, 2
 EVENTS = {READ: select.POLLIN, WRITE: select.POLLOUT, READ | WRITE: select.POLLIN | select.POLLOUT}
 
 
 class Patience:
-    """Replaces `psycopg.Connection.wait` of one session. `bide` is called every two milliseconds without an answer."""
+    """Replaces `psycopg.Connection.wait` of one session. `bide` is called every five milliseconds without an answer."""
 
     def __init__(self, socket: int, bide: Callable[[], None]) -> None:
         self._socket = socket

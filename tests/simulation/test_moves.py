@@ -29,6 +29,7 @@ def handlers():
     # Django must be set up before operations are imported, so this is not at the top.
     from devtools.simulation import (  # noqa: PLC0415
         administration,
+        attaching,
         bulk_requests,
         catalogue,
         data_copies,
@@ -40,6 +41,7 @@ def handlers():
         mistakes,
         notices,
         outages,
+        previewing,
         questions,
         reservations,
         restores,
@@ -49,8 +51,20 @@ def handlers():
         trees,
     )
 
-    users = (bulk_requests, limit_forms, meanwhile, mistakes, questions, trees)
-    own = (*users, data_copies, hidden_pods, image_pulls, notices, outages, reservations, restores, spoiling, supplies)
+    users = (bulk_requests, limit_forms, meanwhile, mistakes, previewing, questions, trees)
+    own = (
+        *users,
+        attaching,
+        data_copies,
+        hidden_pods,
+        image_pulls,
+        notices,
+        outages,
+        reservations,
+        restores,
+        spoiling,
+        supplies,
+    )
     modules = (administration, catalogue, strangers, *own)
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
     return ours.union(*(module.EVENTS for module in modules))

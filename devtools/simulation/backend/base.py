@@ -25,6 +25,8 @@ from devtools.simulation.statements import Statements
 from foundation.postgres import base
 
 BEGAN = "SELECT set_config('simulation.began_us', %s, true), set_config('simulation.actor', %s, true)"
+BEFORE_ALL = "SET TRANSACTION"
+"""What must come before the first query of a transaction, also before one that sets the clock."""
 LONGEST_BEGINNING = 400
 """More characters of a statement than it takes to name it."""
 
@@ -178,6 +180,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         assert self.stage is not None
         raw, scheduler = self.connection, self.stage.scheduler
         if not self.autocommit and raw.pgconn.transaction_status == TransactionStatus.IDLE:
+            if str(sql).startswith(BEFORE_ALL):
+                scheduler.sync_clock()  # in a separate session
             self._begin(scheduler)
         about = _about(sql)
         if about.reads_clock:
