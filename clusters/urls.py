@@ -52,6 +52,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/access.yaml", register.access_manifest, name="cluster-access"),
     path("clusters/<uuid:cluster_id>/", pages.cluster, name="cluster"),
     path("clusters/<uuid:cluster_id>/storages/", storages.declare, name="storage-declare"),
+    path("clusters/<uuid:cluster_id>/object-stores/", storages.declare_object_store, name="object-store-declare"),
     path("clusters/<uuid:cluster_id>/storages/<uuid:storage_id>/remove/", storages.remove, name="storage-remove"),
     path("clusters/<uuid:cluster_id>/networks/", networks.declare, name="network-declare"),
     path("clusters/<uuid:cluster_id>/networks/<uuid:network_id>/remove/", networks.remove, name="network-remove"),

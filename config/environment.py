@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from clusters.engine.object_stores import HOST_PATTERN
 from clusters.engine.resources import MOST_NAMES, name_fault
 from federation.engine.names import image_fault
 
@@ -104,6 +105,13 @@ def check_image(image: str) -> None:
         raise ValueError(fault[1])
 
 
+def check_pinned_image(image: str) -> None:
+    """ValueError unless the text is an image as jobs name them, with a digest."""
+    fault = image_fault(image, require_digest=True)
+    if fault is not None:
+        raise ValueError(fault[1])
+
+
 def number(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int:
     """A whole number between `least` and `most`."""
     raw = text(name, str(default)).strip()
@@ -143,6 +151,15 @@ def resources(name: str, default: str) -> tuple[str, ...]:
             raise ImproperlyConfigured(f"{name}: {word!r} {fault}")
     if len(found) > MOST_NAMES:
         raise ImproperlyConfigured(f"{name} must have at most {MOST_NAMES} names")
+    return found
+
+
+def hosts(name: str, default: str) -> list[str]:
+    """A comma-separated list of DNS names, of `*.` and a domain for all names below it, or `*` for any."""
+    found = [word.lower() for word in words(name, default)]
+    for word in found:
+        if re.fullmatch(HOST_PATTERN, word) is None:
+            raise ImproperlyConfigured(f"{name}: {word!r} must be a host name, *.domain or *")
     return found
 
 

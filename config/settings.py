@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from whitenoise.compress import Compressor
 
 from clusters.engine.addresses import NEVER_REACHED
+from clusters.engine.object_stores import ANY_HOST
 from config import environment as env
 from config.database import read_database_url
 from config.redis_url import check_redis_url
@@ -38,6 +39,8 @@ JOB_EGRESS = env.networks("SWITCHYARD_JOB_EGRESS", "0.0.0.0/0,::/0", never=NEVER
 ALLOW_SIMULATION = env.switch("SWITCHYARD_ALLOW_SIMULATION", default=False)
 REQUIRE_DIGEST = env.switch("SWITCHYARD_REQUIRE_DIGEST", default=False)
 STAGE_IMAGE = env.checked("SWITCHYARD_STAGE_IMAGE", "", env.check_image)
+OBJECT_STAGE_IMAGE = env.checked("SWITCHYARD_OBJECT_STAGE_IMAGE", "", env.check_pinned_image)
+OBJECT_STORES = env.hosts("SWITCHYARD_OBJECT_STORES", ANY_HOST)
 RESOURCES = env.resources("SWITCHYARD_RESOURCES", "hugepages-2Mi,hugepages-1Gi")
 PUBLIC_URL = env.checked("SWITCHYARD_PUBLIC_URL", "", env.check_public_url)
 POLICY_URL = env.checked("SWITCHYARD_POLICY_URL", "", read_hook_url)

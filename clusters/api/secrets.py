@@ -10,7 +10,18 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from clusters.engine.secrets import LONGEST_USERNAME, REGISTRY, REGISTRY_PATTERN, BadValue, Kind, pull_config, value_of
+from clusters.engine.secrets import (
+    ACCESS_KEY,
+    LONGEST_USERNAME,
+    REGISTRY,
+    REGISTRY_PATTERN,
+    BadValue,
+    Kind,
+    access_key,
+    is_access_key,
+    pull_config,
+    value_of,
+)
 from clusters.models import TenantSecret
 from clusters.operations.secrets import NewValue, delete_secret, put_secret
 from clusters.queries.secrets import secrets_of
@@ -51,16 +62,34 @@ class RegistryAccess(StrictShape):
     password = Hidden()
 
 
+class HiddenKey(Hidden):
+    """A part of an access key: printable ASCII."""
+
+    def to_internal_value(self, data: Any) -> str:
+        found = super().to_internal_value(data)
+        if not is_access_key(found):
+            raise serializers.ValidationError(ACCESS_KEY, "bad_format")
+        return found
+
+
+class AccessKey(StrictShape):
+    """By what key data is read from an object store."""
+
+    id = HiddenKey()
+    secret = HiddenKey()
+
+
 class SecretPut(StrictShape):
-    """The new content: a `value`, or the access to a `registry`."""
+    """The new content: a `value`, the access to a `registry`, or an `access_key`."""
 
     value = Hidden(required=False, help_text="A text, for a variable or a file.")
     registry = RegistryAccess(required=False, write_only=True)
+    access_key = AccessKey(required=False, write_only=True)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Exactly one of the two."""
+        """Exactly one of them."""
         if len(attrs) != 1:
-            raise serializers.ValidationError("give either a value or a registry", "conflict")
+            raise serializers.ValidationError("give either a value, a registry or an access_key", "conflict")
         return attrs
 
 
@@ -108,6 +137,8 @@ class SecretView(ApiView):
 
 
 def _new_value(body: dict[str, Any]) -> NewValue:
+    if key := body.get("access_key"):
+        return NewValue(Kind.ACCESS_KEY, access_key(key["id"], key["secret"]))
     access = body.get("registry")
     if access is None:
         return NewValue(Kind.VALUE, body["value"].encode())

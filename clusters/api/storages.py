@@ -9,7 +9,8 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from clusters.engine.storages import CLAIM, CLAIM_PATTERN, MOST_PREFIX, PREFIX, Mode, is_prefix
+from clusters.engine.object_stores import MOST_BUCKET, MOST_ENDPOINT, MOST_REGION
+from clusters.engine.storages import CLAIM, CLAIM_PATTERN, MOST_PREFIX, PREFIX, Kind, Mode, is_prefix
 from clusters.models import Storage
 from clusters.operations.storages import (
     StorageChanges,
@@ -25,7 +26,7 @@ from foundation.shapes import Instant, StrictShape, Text
 from tenancy.api.views import ApiView
 from tenancy.models import NAME_PATTERN
 
-KINDS = ["claim"]
+KINDS = [each.value for each in Kind]
 MODES = [each.value for each in Mode]
 ORDERS = {"name": "name", "-name": "-name"}
 DNS_LABEL = "lower-case letters, digits and '-', starting and ending with a letter or digit"
@@ -50,7 +51,19 @@ class StoragePatch(StrictShape):
         required=False,
         allow_blank=True,
         max_length=MOST_PREFIX,
-        help_text="The part of the volume that a job gets; `{tenant}` stands for its tenant's id. Empty: all of it.",
+        help_text="The part of the volume or bucket that a job gets; `{tenant}` stands for its tenant's id. Empty: all of it.",
+    )
+    endpoint = Text(
+        required=False,
+        max_length=MOST_ENDPOINT,
+        help_text="Of an object store: `https://host[:port]`, by the S3 protocol. Copies connect to it, the gateway does not.",
+    )
+    region = Text(required=False, max_length=MOST_REGION, help_text="Of an object store; by default, `us-east-1`.")
+    bucket = Text(required=False, max_length=MOST_BUCKET, help_text="Of an object store.")
+    secret = Text(
+        required=False,
+        max_length=63,
+        help_text="Of an object store: name of the `access_key` secret, which is looked up for the tenant of each dataset.",
     )
 
     def validate_prefix(self, text: str) -> str:
@@ -61,16 +74,14 @@ class StoragePatch(StrictShape):
 
 
 class StorageCreate(StoragePatch):
-    """A claim of the cluster, and who may mount it."""
+    """A claim of the cluster and who may mount it, or a bucket and who may copy datasets from it."""
 
     name = Text(max_length=63, validators=[RegexValidator(NAME_PATTERN, DNS_LABEL)])
-    kind = serializers.ChoiceField(required=False, choices=KINDS)
-
-    def get_fields(self) -> dict[str, Any]:
-        """The claim is needed."""
-        found = super().get_fields()
-        found["claim"].required = True
-        return found
+    kind = serializers.ChoiceField(
+        required=False,
+        choices=KINDS,
+        help_text="By default `claim`, which needs a `claim`. An `object_store` needs `endpoint`, `bucket` and `secret`.",
+    )
 
 
 class StorageShown(serializers.Serializer[Any]):
@@ -81,7 +92,11 @@ class StorageShown(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     name = serializers.CharField()
     kind = serializers.ChoiceField(choices=KINDS)
-    claim = serializers.CharField()
+    claim = serializers.CharField(help_text="Empty for an object store, as the four of an object store for a claim.")
+    endpoint = serializers.CharField()
+    region = serializers.CharField()
+    bucket = serializers.CharField()
+    secret = serializers.CharField(help_text="The name of the secret; never its value.")
     mode = serializers.ChoiceField(choices=MODES)
     prefix = serializers.CharField()
     created_at = Instant()
@@ -100,10 +115,10 @@ class StoragesView(ApiView):
 
     @extend_schema(operation_id="storages_create", request=StorageCreate, responses={201: StorageShown})
     def post(self, request: Request, cluster_id: UUID) -> Response:
-        """Declares a claim that jobs may mount. The gateway does not create it and does not verify that it exists."""
-        body = self.read(StorageCreate)
-        body.pop("kind", None)
-        wanted = WantedStorage(**body)
+        """Declares a claim that jobs may mount, or a bucket from which datasets may be copied. The gateway creates neither, and
+        does not verify that it exists.
+        """
+        wanted = WantedStorage(**self.read(StorageCreate))
 
         def produce() -> tuple[int, dict[str, Any]]:
             return status.HTTP_201_CREATED, show_storage(create_storage(self.actor, cluster_id, wanted))
@@ -141,6 +156,10 @@ def show_storage(storage: Storage) -> dict[str, Any]:
         "name": storage.name,
         "kind": storage.kind,
         "claim": storage.claim,
+        "endpoint": storage.endpoint,
+        "region": storage.region,
+        "bucket": storage.bucket,
+        "secret": storage.secret,
         "mode": storage.mode,
         "prefix": storage.prefix,
         "created_at": instant(storage.created_at),

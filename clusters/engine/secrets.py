@@ -14,6 +14,9 @@ MOST_SECRETS = 200
 """Per tenant."""
 LONGEST_USERNAME = 200
 """Of the access to a registry."""
+ACCESS_KEY_PATTERN = r"^[!-~]{1,256}\Z"
+ACCESS_KEY = "1 to 256 printable ASCII characters without spaces"
+ACCESS_KEY_PARTS = ("id", "secret")
 REGISTRY_PATTERN = r"^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?(:[0-9]{1,5})?\Z"
 REGISTRY = "the registry's DNS name, with its port if it has one"
 
@@ -25,6 +28,8 @@ class Kind(StrEnum):
     """A text, for an environment variable or a file."""
     REGISTRY = "registry"
     """A name and a password, by which images are pulled from one registry."""
+    ACCESS_KEY = "access_key"
+    """The id of an access key of an object store, and its secret. Only our own Jobs that copy data get it."""
 
 
 class BadValue(ValueError):
@@ -59,6 +64,21 @@ def pull_config(registry: str, username: str, password: str) -> bytes:
     """The content of a `.dockerconfigjson`."""
     both = base64.b64encode(f"{username}:{password}".encode()).decode()
     return json.dumps({"auths": {registry: {"username": username, "password": password, "auth": both}}}).encode()
+
+
+def is_access_key(text: str) -> bool:
+    """Whether this can be the id of an access key, or its secret."""
+    return re.match(ACCESS_KEY_PATTERN, text) is not None
+
+
+def access_key(key_id: str, secret: str) -> bytes:
+    """The content of a secret of the kind `access_key`."""
+    return json.dumps(dict(zip(ACCESS_KEY_PARTS, (key_id, secret), strict=True))).encode()
+
+
+def part_of(value: bytes, part: str) -> bytes:
+    """The part of an access key: one of ACCESS_KEY_PARTS. Of any other secret, all of it, which has the part ''."""
+    return str(json.loads(value)[part]).encode() if part else value
 
 
 def binding_of(secret_id: UUID, tenant_id: UUID, name: str, version: int) -> str:

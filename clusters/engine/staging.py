@@ -13,9 +13,9 @@ SHA256 = "64 hex digits, in lower case"
 
 
 class Place(NamedTuple):
-    """A path of a volume, which ends with a slash."""
+    """A path of a volume or of a bucket, which ends with a slash."""
 
-    claim: str
+    volume: str
     path: str
 
 
@@ -36,12 +36,12 @@ def overlap(source: KnownStorage, source_path: str, target: KnownStorage, target
 
 def place_of(storage: KnownStorage, path: str, tenant_id: UUID) -> Place:
     """Where a path of a tenant on a storage is."""
-    return Place(storage.claim, f"{sub_path_of(storage.prefix, tenant_id, path)}/")
+    return Place(storage.volume, f"{sub_path_of(storage.prefix, tenant_id, path)}/")
 
 
 def meet(one: Place, other: Place) -> bool:
     """Whether one of the places is inside the other."""
-    return one.claim == other.claim and (one.path.startswith(other.path) or other.path.startswith(one.path))
+    return one.volume == other.volume and (one.path.startswith(other.path) or other.path.startswith(one.path))
 
 
 def why_not(source: KnownStorage, target: KnownStorage, tenant_path: str) -> str:
@@ -50,4 +50,6 @@ def why_not(source: KnownStorage, target: KnownStorage, tenant_path: str) -> str
         return f"The storage {source.name} does not serve {tenant_path}."
     if not target.serves(tenant_path):
         return f"The storage {target.name} does not serve {tenant_path}."
+    if target.store is not None:
+        return f"The storage {target.name} is an object store: data is copied from it, not to it."
     return "" if target.is_writable else f"The storage {target.name} is read-only."

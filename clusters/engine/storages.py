@@ -11,6 +11,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from .declared import is_for
+from .object_stores import ObjectStore
 
 TENANT = "{tenant}"
 """In a prefix, stands for the id of the job's tenant: paths of tenants change, and another tenant may get an old one."""
@@ -25,6 +26,15 @@ MOST_PATH = 512
 MOST_NAME = 255
 PREFIX = "names joined by '/', of letters, digits and `._=+@,~-`, without '.' and '..'; at most one {tenant}"
 PATH = "names joined by '/', of letters, digits and `._=+@,~-`, each at most 255, without '.' and '..'"
+
+
+class Kind(StrEnum):
+    """Where a storage's data is."""
+
+    CLAIM = "claim"
+    """In a volume of the cluster, which jobs mount."""
+    OBJECT_STORE = "object_store"
+    """In a bucket, from which datasets are copied to claims. Jobs do not mount it."""
 
 
 class Mode(StrEnum):
@@ -73,7 +83,7 @@ def sub_path_of(prefix: str, tenant_id: UUID, within: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownStorage:
-    """A storage of a registered cluster, as jobs of `tenant_path` and of the tenants below it see it."""
+    """A storage of a registered cluster, as jobs of `tenant_path` and of the tenants below it see it. An object store has no claim."""
 
     cluster_id: UUID
     cluster_owner_path: str
@@ -82,6 +92,12 @@ class KnownStorage:
     claim: str
     is_writable: bool
     prefix: str
+    store: ObjectStore | None = None
+
+    @property
+    def volume(self) -> str:
+        """What its paths are in: its claim, or its bucket."""
+        return self.store.volume if self.store else self.claim
 
     def serves(self, tenant_path: str, *, is_written: bool = False) -> bool:
         """Whether a tenant's jobs may mount it there, and write to it if they want to."""

@@ -9,8 +9,6 @@ from .clusters import DatasetLocation as DatasetLocation
 from .clusters import Flavor as Flavor
 from .clusters import Node as Node
 from .clusters import StandingClusters as StandingClusters
-from .clusters import Storage as Storage
-from .clusters import TenantSecret as TenantSecret
 from .history import NodeOffer as NodeOffer
 from .history import NodeSpan as NodeSpan
 from .images import ClusterImage as ClusterImage
@@ -19,3 +17,5 @@ from .maintenance import MaintenanceWindow as MaintenanceWindow
 from .networks import Network as Network
 from .staging import DatasetReplica as DatasetReplica
 from .staging import StagingPlan as StagingPlan
+from .storages import Storage as Storage
+from .storages import TenantSecret as TenantSecret

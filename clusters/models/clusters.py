@@ -5,8 +5,6 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Concat, Now
 
 from clusters.engine.datasets import DATASET_PATTERN, MOST_BYTES
-from clusters.engine.secrets import REGISTRY_PATTERN, Kind
-from clusters.engine.storages import CLAIM_PATTERN, DOTS_PATTERN, MOST_PREFIX, PREFIX_PATTERN, Mode
 from foundation.ids import new_id
 from tenancy.models import NAME_PATTERN, Tenant
 
@@ -330,70 +328,3 @@ class DatasetLocation(models.Model):
 
     def __str__(self) -> str:
         return self.region or str(self.cluster_id)
-
-
-class Storage(models.Model):
-    """A PersistentVolumeClaim by its logical name on a cluster. Jobs of the tenant and its descendants may mount the part
-    of it below `prefix`. The claim has the same name in the namespace of each of these tenants.
-    """
-
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="storages")
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="storages")
-    name = models.CharField(max_length=63)
-    kind = models.CharField(max_length=10, choices=[("claim", "claim")], default="claim")
-    claim = models.CharField(max_length=253)
-    mode = models.CharField(
-        max_length=10, choices=[(each.value, each.value) for each in Mode], default=Mode.READ_ONLY.value
-    )
-    prefix = models.CharField(max_length=MOST_PREFIX, blank=True)
-    created_at = models.DateTimeField(db_default=Now())
-    changed_at = models.DateTimeField(db_default=Now())
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["cluster", "name"], name="storage_name_is_unique_on_its_cluster"),
-            models.CheckConstraint(condition=Q(name__regex=NAME_PATTERN), name="storage_name_is_a_dns_label"),
-            models.CheckConstraint(condition=Q(kind="claim"), name="storage_kind_is_known"),
-            models.CheckConstraint(condition=Q(claim__regex=CLAIM_PATTERN), name="storage_names_a_claim"),
-            models.CheckConstraint(condition=Q(mode__in=[each.value for each in Mode]), name="storage_mode_is_known"),
-            models.CheckConstraint(
-                condition=Q(prefix="") | (Q(prefix__regex=PREFIX_PATTERN) & ~Q(prefix__regex=DOTS_PATTERN)),
-                name="storage_prefix_leads_nowhere_else",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class TenantSecret(models.Model):
-    """The current version of a tenant's secret, sealed (`engine.sealing`). Jobs of the tenant and its descendants may use
-    it by name. Its value is never shown again, and a new version replaces it.
-    """
-
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="secrets")
-    name = models.CharField(max_length=63)
-    kind = models.CharField(max_length=10, choices=[(each.value, each.value) for each in Kind])
-    registry = models.CharField(max_length=253, blank=True, help_text="Whose images it pulls; only for that kind.")
-    version = models.PositiveIntegerField()
-    key_id = models.CharField(max_length=40)
-    sealed = models.BinaryField()
-    created_at = models.DateTimeField(db_default=Now())
-    changed_at = models.DateTimeField(db_default=Now())
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["tenant", "name"], name="secret_name_is_unique_in_its_tenant"),
-            models.CheckConstraint(condition=Q(name__regex=NAME_PATTERN), name="secret_name_is_a_dns_label"),
-            models.CheckConstraint(
-                condition=Q(kind="value", registry="") | Q(kind="registry", registry__regex=REGISTRY_PATTERN),
-                name="secret_names_a_registry_exactly_if_it_is_for_one",
-            ),
-            models.CheckConstraint(condition=Q(version__gte=1), name="secret_versions_begin_at_one"),
-            models.CheckConstraint(condition=~Q(key_id=""), name="secret_names_its_key"),
-        ]
-
-    def __str__(self) -> str:
-        return self.name

@@ -9,7 +9,8 @@ from clusters.engine.staging import PATH_PATTERN, SHA256_PATTERN
 from clusters.engine.storages import DOTS_PATTERN, MOST_PATH
 from foundation.ids import new_id
 
-from .clusters import Cluster, Dataset, Storage
+from .clusters import Cluster, Dataset
+from .storages import Storage
 
 
 def _is_plain_path(name: str) -> Q:

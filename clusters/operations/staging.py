@@ -90,8 +90,8 @@ def keep_plans(plan_ids: Collection[UUID]) -> None:
 
 def keep_storages(plan: StagingPlan) -> bool:
     """Whether the plan's storages are where they were when it was read; until commit they stay there."""
-    now = {one.id: (one.claim, one.prefix) for one in lock_storages({plan.source_id, plan.target_id})}
-    return all(now.get(one.id) == (one.claim, one.prefix) for one in (plan.source, plan.target))
+    now = {one.id: _place_of(one) for one in lock_storages({plan.source_id, plan.target_id})}
+    return all(now.get(one.id) == _place_of(one) for one in (plan.source, plan.target))
 
 
 def forget_replica(plan_id: UUID) -> None:
@@ -123,6 +123,10 @@ def standing_of_plan(plan: StagingPlan) -> dict[str, Any]:
         "target": {"storage": plan.target.name, "path": plan.target_path},
         "wanted_sha256": plan.sha256,
     }
+
+
+def _place_of(storage: Storage) -> tuple[str, ...]:
+    return storage.claim, storage.prefix, storage.endpoint, storage.region, storage.bucket
 
 
 def _cluster(actor: Actor, tenant: Tenant, wanted: WantedPlan) -> Cluster:

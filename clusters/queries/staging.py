@@ -6,13 +6,14 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from clusters.engine.staging import Place, meet, place_of
-from clusters.engine.storages import KnownStorage, Mode
+from clusters.engine.storages import KnownStorage
 from clusters.models import DatasetReplica, StagingPlan, Storage
 from foundation.problems import NotFound
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor
 
 from .datasets import dataset_by_id, visible_datasets
+from .storages import known_storage as as_known
 from .visible import cluster_by_id, visible_clusters
 
 RELATED = ("dataset__tenant", "cluster__owner", "source__tenant", "target__tenant")
@@ -66,13 +67,5 @@ def _target_of(plan: StagingPlan) -> Place:
 
 
 def known_storage(plan: StagingPlan, storage: Storage) -> KnownStorage:
-    """A storage of the plan's cluster, as jobs see it."""
-    return KnownStorage(
-        cluster_id=storage.cluster_id,
-        cluster_owner_path=plan.cluster.owner.path,
-        tenant_path=storage.tenant.path,
-        name=storage.name,
-        claim=storage.claim,
-        is_writable=storage.mode == Mode.READ_WRITE,
-        prefix=storage.prefix,
-    )
+    """A storage of the plan's cluster, as its copies see it."""
+    return as_known(storage, plan.cluster.owner.path)

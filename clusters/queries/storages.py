@@ -8,7 +8,8 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Concat
 
 from clusters.engine.declared import by_name
-from clusters.engine.storages import KnownStorage, Mode, Shelves
+from clusters.engine.object_stores import ObjectStore
+from clusters.engine.storages import Kind, KnownStorage, Mode, Shelves
 from clusters.models import Storage
 from foundation.problems import NotFound
 from tenancy.queries import Actor, visible_tenants
@@ -26,6 +27,7 @@ class StorageLine:
     tenant: str
     mode: str
     prefix: str
+    store: ObjectStore | None
 
 
 def visible_storages(actor: Actor, cluster_id: UUID) -> QuerySet[Storage]:
@@ -49,25 +51,35 @@ def storage_by_id(actor: Actor, cluster_id: UUID, storage_id: UUID) -> Storage:
 def storage_lines(actor: Actor, cluster_id: UUID) -> tuple[StorageLine, ...]:
     """The storages of a cluster that the actor may see, by name."""
     return tuple(
-        StorageLine(one.id, one.name, one.claim, one.tenant.path, one.mode, one.prefix)
+        StorageLine(one.id, one.name, one.claim, one.tenant.path, one.mode, one.prefix, _store_of(one))
         for one in visible_storages(actor, cluster_id).order_by("name")
     )
 
 
 def known_storages(names: Collection[str]) -> Shelves:
-    """The storages of these names on all registered clusters. No query without names."""
+    """The claims of these names on all registered clusters, which jobs can mount. No query without names."""
     if not names:
         return {}
-    rows = Storage.objects.filter(name__in=list(names), cluster__removed_at__isnull=True)
-    return by_name(
-        KnownStorage(
-            cluster_id=row.cluster_id,
-            cluster_owner_path=row.cluster.owner.path,
-            tenant_path=row.tenant.path,
-            name=row.name,
-            claim=row.claim,
-            is_writable=row.mode == Mode.READ_WRITE,
-            prefix=row.prefix,
-        )
-        for row in rows.select_related("cluster__owner", "tenant").order_by("id")
+    rows = Storage.objects.filter(name__in=list(names), kind=Kind.CLAIM, cluster__removed_at__isnull=True)
+    rows = rows.select_related("cluster__owner", "tenant").order_by("id")
+    return by_name(known_storage(row, row.cluster.owner.path) for row in rows)
+
+
+def known_storage(storage: Storage, cluster_owner_path: str) -> KnownStorage:
+    """A storage as jobs and copies of datasets see it."""
+    return KnownStorage(
+        cluster_id=storage.cluster_id,
+        cluster_owner_path=cluster_owner_path,
+        tenant_path=storage.tenant.path,
+        name=storage.name,
+        claim=storage.claim,
+        is_writable=storage.mode == Mode.READ_WRITE,
+        prefix=storage.prefix,
+        store=_store_of(storage),
     )
+
+
+def _store_of(storage: Storage) -> ObjectStore | None:
+    if storage.kind != Kind.OBJECT_STORE:
+        return None
+    return ObjectStore(storage.endpoint, storage.region, storage.bucket, storage.secret)

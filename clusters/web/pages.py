@@ -47,9 +47,12 @@ class FleetPage:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The forms on the page of a cluster: of a storage, of a network, of its credential, of a maintenance window."""
+    """The forms on the page of a cluster: of a storage, of an object store, of a network, of its credential, of a maintenance
+    window.
+    """
 
     storage: Form = field(default_factory=Form)
+    store: Form = field(default_factory=Form)
     network: Form = field(default_factory=Form)
     credential: Form = field(default_factory=Form)
     plan: Form = field(default_factory=Form)
@@ -65,6 +68,8 @@ class ClusterPage:
     storages: tuple[StorageLine, ...]
     form: Form
     """The storage that the viewer declares."""
+    store: Form
+    """The object store that the viewer declares."""
     networks: tuple[Network, ...]
     network: Form
     """The network that the viewer declares."""
@@ -104,6 +109,7 @@ def show_cluster(
         storages=storage_lines(actor, cluster_id),
         windows=window_lines(cluster_id),
         form=forms.storage,
+        store=forms.store,
         networks=tuple(visible_networks(actor, cluster_id).order_by("name")),
         network=forms.network,
         credential=forms.credential,

@@ -10,7 +10,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 
-from clusters.engine.secrets import LONGEST_USERNAME, REGISTRY, BadValue, Kind, is_registry, pull_config, value_of
+from clusters.engine.secrets import (
+    ACCESS_KEY,
+    LONGEST_USERNAME,
+    REGISTRY,
+    BadValue,
+    Kind,
+    access_key,
+    is_access_key,
+    is_registry,
+    pull_config,
+    value_of,
+)
 from clusters.operations.secrets import NewValue, delete_secret, put_secret
 from clusters.queries.secrets import SecretLine, secret_lines
 from foundation.pages import Form, show, typed
@@ -20,9 +31,13 @@ from tenancy.models import NAME_PATTERN, Tenant
 from tenancy.queries import Actor, permissions_at, tenant_by_id
 from tenancy.web import action, page
 
-HIDDEN = ("value", "password")
-CONTROLS = {name: name for name in ("name", "value", "server", "username", "password")}
-KINDS = ((Kind.VALUE.value, "a value, for a variable or a file"), (Kind.REGISTRY.value, "the access to a registry"))
+HIDDEN = ("value", "password", "key_id", "key_secret")
+CONTROLS = {name: name for name in ("name", "value", "server", "username", "password", "key_id", "key_secret")}
+KINDS = (
+    (Kind.VALUE.value, "a value, for a variable or a file"),
+    (Kind.REGISTRY.value, "the access to a registry"),
+    (Kind.ACCESS_KEY.value, "the access key of an object store"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +90,8 @@ def _read(values: Mapping[str, str]) -> tuple[str, NewValue]:
         errors.append(FieldError("name", "bad_format", "lower-case letters, digits and '-', at most 63"))
     if values.get("kind") == Kind.REGISTRY:
         new = _registry_access(values, errors)
+    elif values.get("kind") == Kind.ACCESS_KEY:
+        new = _access_key(values, errors)
     else:
         # Browsers send the lines of a text with CR LF, which a key or a script does not bear.
         new = NewValue(Kind.VALUE, _value(values.get("value", "").replace("\r\n", "\n"), "value", errors))
@@ -91,6 +108,12 @@ def _registry_access(values: Mapping[str, str], errors: list[FieldError]) -> New
         errors.append(FieldError("username", "out_of_range", f"1 to {LONGEST_USERNAME} characters"))
     password = _value(values.get("password", ""), "password", errors).decode()
     return NewValue(Kind.REGISTRY, pull_config(server, username, password), server)
+
+
+def _access_key(values: Mapping[str, str], errors: list[FieldError]) -> NewValue:
+    parts = {name: values.get(name, "") for name in ("key_id", "key_secret")}
+    errors += [FieldError(name, "bad_format", ACCESS_KEY) for name, text in parts.items() if not is_access_key(text)]
+    return NewValue(Kind.ACCESS_KEY, access_key(parts["key_id"], parts["key_secret"]))
 
 
 def _value(text: str, field: str, errors: list[FieldError]) -> bytes:

@@ -1,4 +1,4 @@
-"""Declares and removes storages of a cluster, from its page."""
+"""Declares and removes storages of a cluster, claims and object stores, from its page."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from clusters.engine.storages import CLAIM, PREFIX, Mode, is_claim, is_prefix
+from clusters.engine.storages import CLAIM, PREFIX, Kind, Mode, is_claim, is_prefix
 from clusters.operations.storages import WantedStorage, create_storage, remove_storage
 from clusters.queries.storages import storage_by_id
 from foundation.pages import Form, typed
@@ -20,6 +20,7 @@ from tenancy.web import action
 from .pages import Forms, show_cluster
 
 CONTROLS = {name: name for name in ("name", "claim", "tenant", "mode", "prefix")}
+OF_STORE = {name: f"store_{name}" for name in ("name", "endpoint", "region", "bucket", "secret", "tenant", "prefix")}
 
 
 @action
@@ -32,6 +33,19 @@ def declare(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpRespons
         form = Form.refused(values, problem, CONTROLS)
         return show_cluster(request, actor, cluster_id, Forms(storage=form), status=problem.status)
     messages.success(request, f"Jobs of {made.tenant.path} and below can mount {made.name}.")
+    return redirect("cluster", cluster_id)
+
+
+@action
+def declare_object_store(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
+    """Declares a bucket from which datasets may be copied to the cluster."""
+    values = typed(request)
+    try:
+        made = create_storage(actor, cluster_id, _read_store(values))
+    except Problem as problem:
+        form = Form.refused(values, problem, OF_STORE)
+        return show_cluster(request, actor, cluster_id, Forms(store=form), status=problem.status)
+    messages.success(request, f"Datasets of {made.tenant.path} and below can be copied from {made.name}.")
     return redirect("cluster", cluster_id)
 
 
@@ -53,15 +67,29 @@ def _read(values: Mapping[str, str]) -> WantedStorage:
         mode=values.get("mode", ""),
         prefix=values.get("prefix", "").strip(),
     )
-    errors = []
-    if re.match(NAME_PATTERN, wanted.name) is None:
-        errors.append(FieldError("name", "bad_format", "lower-case letters, digits and '-', at most 63"))
+    errors = _faults_of(wanted)
     if not is_claim(wanted.claim):
         errors.append(FieldError("claim", "bad_format", CLAIM))
     if wanted.mode not in set(Mode):
         errors.append(FieldError("mode", "unknown_value", "one of the listed modes"))
-    if not is_prefix(wanted.prefix):
-        errors.append(FieldError("prefix", "bad_format", PREFIX))
     if errors:
         raise Invalid(errors=errors)
     return wanted
+
+
+def _read_store(values: Mapping[str, str]) -> WantedStorage:
+    """The object store in the form, or Invalid; what is wrong with its bucket follows when it is declared."""
+    given = {name: values.get(control, "").strip() for name, control in OF_STORE.items()}
+    wanted = WantedStorage(kind=Kind.OBJECT_STORE, **given)
+    if errors := _faults_of(wanted):
+        raise Invalid(errors=errors)
+    return wanted
+
+
+def _faults_of(wanted: WantedStorage) -> list[FieldError]:
+    errors = []
+    if re.match(NAME_PATTERN, wanted.name) is None:
+        errors.append(FieldError("name", "bad_format", "lower-case letters, digits and '-', at most 63"))
+    if not is_prefix(wanted.prefix):
+        errors.append(FieldError("prefix", "bad_format", PREFIX))
+    return errors

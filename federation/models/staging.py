@@ -29,6 +29,15 @@ class StageIn(Preparation):
     is_wanted = models.BooleanField(default=True, help_text="Whether it copies as soon as it can.")
     image = models.CharField(max_length=512, blank=True, help_text="The copy image of the Job under way.")
     mounts = models.JSONField(default=list, blank=True, help_text="The promised source and target of that Job.")
+    store = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="The promised source of that Job in an object store; empty: it mounts its source.",
+    )
+    secrets = models.JSONField(
+        default=dict, db_default={}, blank=True, help_text="The promised version of its access key."
+    )
     copied_bytes = models.BigIntegerField(null=True)
     total_bytes = models.BigIntegerField(null=True)
     changed_at = models.DateTimeField(db_default=Now())
@@ -44,6 +53,10 @@ class StageIn(Preparation):
             ),
             models.CheckConstraint(
                 condition=Q(copied_bytes=None) | Q(copied_bytes__gte=0), name="stage_in_copies_no_negative_amount"
+            ),
+            models.CheckConstraint(
+                condition=Q(store={}, secrets={}) | (~Q(store={}) & ~Q(secrets={})),
+                name="stage_in_from_a_store_has_a_key",
             ),
         ]
 

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 from msgspec import json
 
 import quotas.operations
+from clusters.engine.secrets import Keyring
 from clusters.models import Cluster
 from clusters.operations.staging import keep_plans
 from federation.engine.lifecycle import JobState
@@ -24,6 +24,7 @@ from federation.models import DataWait, Job, JobEvent, KeptRoom, StageIn
 from federation.models.staging import MOST_AWAITED
 from federation.operations.waiting_reasons import tell_refused
 from federation.queries.prepulls import ANSWERING
+from federation.queries.stage_places import copies_are_on, keys_for, why_unable
 from federation.queries.staging import (
     earlier_waits,
     hopeless_plans,
@@ -68,7 +69,7 @@ def without_promised(
     no job wants that, or without a copy image. The `claimed` jobs do not wait: others were stopped or moved for them, or they
     were moved themselves, and their nodes would be idle meanwhile.
     """
-    if not settings.STAGE_IMAGE:
+    if not copies_are_on():
         return placements
     may_wait = [
         one for one in placements if one.job_id not in claimed and any(need.stage for need in requests[one.job_id].data)
@@ -157,10 +158,11 @@ def end_waits() -> int:
     with transaction.atomic():
         waits = lock_data_waits()
         rows = stage_ins_by_plan({plan for wait in waits for plan in wait.plans})
+        keyring = keys_for(row.plan for row in rows.values())
         now, ended, recalled = database_now(), 0, recalled_waits()
         kept = dict(KeptRoom.objects.filter(ended_at=None).values_list("job_id", "until_at"))
         for wait in waits:
-            if outcome := _outcome(wait, rows, now):
+            if outcome := _outcome(wait, rows, keyring, now):
                 _end(wait, outcome)
                 ended += 1
             elif wait.id in recalled:
@@ -173,8 +175,8 @@ def end_waits() -> int:
     return ended
 
 
-def _outcome(wait: DataWait, rows: Mapping[UUID, StageIn], now: datetime) -> str:
-    parts = [_part(rows.get(plan)) for plan in wait.plans]
+def _outcome(wait: DataWait, rows: Mapping[UUID, StageIn], keyring: Keyring, now: datetime) -> str:
+    parts = [_part(rows.get(plan), keyring) for plan in wait.plans]
     is_open = (
         wait.cluster.removed_at is None and wait.cluster.wish == Cluster.Wish.OPEN and wait.cluster.health in ANSWERING
     )
@@ -182,12 +184,12 @@ def _outcome(wait: DataWait, rows: Mapping[UUID, StageIn], now: datetime) -> str
     return wait_ends(parts, is_queued=is_queued, is_open=is_open, until_at=wait.until_at, now=now)
 
 
-def _part(row: StageIn | None) -> Standing | None:
+def _part(row: StageIn | None, keyring: Keyring) -> Standing | None:
     """How a copy stands; None if it will not come: its plan is gone or not allowed, or nothing is copied any more."""
     if row is None:
         return None
     standing = standing_of(row, "")
-    may_come = not why_forbidden(row.plan) and (bool(settings.STAGE_IMAGE) or standing.is_live)
+    may_come = not why_forbidden(row.plan) and (standing.is_live or not why_unable(row.plan, keyring))
     return standing if standing.is_staged or may_come else None
 
 

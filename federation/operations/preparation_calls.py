@@ -3,15 +3,20 @@
 Each call raises DriverError if its result is unknown or nothing was done: it is repeated later.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from clusters.drivers import AlreadyExists, ClusterDriver, JobSeen, NotThere, Refused, Stale
+from federation.engine.objects import job_secrets
+from federation.engine.objects.job_secrets import SecretVersion
 from federation.engine.objects.rendering import Identity, namespace_labels
 from federation.engine.prepulls import Outcome, Verdict
 
 from .evidence import Standing, object_named, require_same_cluster, standing_of
+
+LOCKED_SECRET = "Its secret cannot be opened with the gateway's keys. Restore the key, or store the secret again."  # noqa: S105
+CHANGED_SECRET = "Its secret was changed or deleted meanwhile."  # noqa: S105
 
 
 class Made(NamedTuple):
@@ -47,6 +52,12 @@ class Prepared(Protocol):
     def name(self) -> str: ...
     @property
     def namespace(self) -> str: ...
+    @property
+    def promised(self) -> Mapping[str, Any]: ...
+    @property
+    def values(self) -> Mapping[SecretVersion, bytes]: ...
+    @property
+    def closed(self) -> Collection[SecretVersion]: ...
     def render(self) -> dict[str, Any]:
         """Its suspended Job."""
         ...
@@ -72,16 +83,31 @@ async def create(driver: ClusterDriver, one: Prepared) -> Made | Seen:
         return failed(error.reason)
 
 
-async def unsuspend(driver: ClusterDriver, one: Prepared) -> Made | Seen:
+async def release(driver: ClusterDriver, one: Prepared) -> Made | Seen:
+    """Gives the Job the secret that it was promised, if any, then releases it."""
+    missing = job_secrets.versions_of(one.promised) - set(one.values)
+    if missing:
+        return failed(LOCKED_SECRET if missing & set(one.closed) else CHANGED_SECRET)
+    owner = (one.name, one.uid)
+    try:
+        for manifest in job_secrets.secret_manifests(one.promised, one.namespace, one.identity, owner, one.values):
+            with suppress(AlreadyExists):  # its name is random: an earlier call for this one made it
+                await driver.create_secret(manifest)
+    except Refused as error:
+        return await _unless_released(driver, one, error)
+    return await _unsuspend(driver, one)
+
+
+async def _unsuspend(driver: ClusterDriver, one: Prepared) -> Made | Seen:
     """Releases the Job by its uid."""
     try:
         await driver.release_job(one.namespace, one.name, one.uid, {})
     except Refused as error:
-        return await unless_released(driver, one, error)
+        return await _unless_released(driver, one, error)
     return Made(one.uid)
 
 
-async def unless_released(driver: ClusterDriver, one: Prepared, error: Refused) -> Made | Seen:
+async def _unless_released(driver: ClusterDriver, one: Prepared, error: Refused) -> Made | Seen:
     """The refusal as a failure, unless an earlier call has released the Job."""
     standing = await standing_of(driver, one.cluster_identity, one.namespace, one.name, one.uid)
     return Made(one.uid) if standing == Standing.RELEASED else failed(error.reason)

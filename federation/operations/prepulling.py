@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 import clusters.queries
 from clusters.engine.images import normal_name
 from federation.engine.objects import isolation
+from federation.engine.objects.job_secrets import versions_of
 from federation.engine.prepulls import DEADLINE, Outcome, Verdict, decide, too_late
 from federation.locks import lock_prepull_policy
 from federation.models import Prepull, PrepullPolicy
@@ -142,11 +143,9 @@ class _Visit(Visit):
     def release(self) -> list[tuple[Prepull, Call]]:
         """Releases the objects whose uids are stored."""
         rows = live_prepulls(self.cluster.id, Phase.CREATED)
-        values, closed = clusters.queries.opened_secrets(
-            {one for row in rows for one in pull_calls.versions_of(row.secrets)}
-        )
+        values, closed = clusters.queries.opened_secrets({one for row in rows for one in versions_of(row.secrets)})
         pulls = [(row, self._pull(row, values=values, closed=frozenset(closed))) for row in rows]
-        return [(row, partial(pull_calls.release, self.driver, pull)) for row, pull in pulls]
+        return [(row, partial(preparation_calls.release, self.driver, pull)) for row, pull in pulls]
 
     def read(self) -> list[tuple[Prepull, Call]]:
         """Reads how the released ones stand."""

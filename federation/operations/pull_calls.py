@@ -1,24 +1,19 @@
 """The calls to a cluster for one pull of an image, beside those of every preparation (`preparation_calls`)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from clusters.drivers import AlreadyExists, ClusterDriver, Refused
+from clusters.drivers import ClusterDriver
 from federation.engine import names
-from federation.engine.objects import job_secrets
 from federation.engine.objects.job_secrets import SecretVersion
 from federation.engine.objects.prepull_jobs import labels_of, render_pull
 from federation.engine.objects.rendering import Identity
 from federation.engine.prepulls import verdict
 
 from .evidence import object_of, pods_of
-from .preparation_calls import Made, Seen, failed, unless_released, unsuspend
-
-LOCKED_SECRET = "Its pull secret cannot be opened with the gateway's keys. Restore the key, or store the secret again."  # noqa: S105
-CHANGED_SECRET = "Its pull secret was changed or deleted meanwhile."  # noqa: S105
+from .preparation_calls import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +50,6 @@ class Pull:
     def namespace(self) -> str:
         """Its tenant's namespace."""
         return self.identity.namespace
-
-
-def versions_of(promised: Mapping[str, Any]) -> set[SecretVersion]:
-    """The promised versions."""
-    return job_secrets.versions_of(promised)
-
-
-async def release(driver: ClusterDriver, pull: Pull) -> Made | Seen:
-    """Gives the Job its pull secret, then releases it."""
-    missing = job_secrets.versions_of(pull.promised) - set(pull.values)
-    if missing:
-        return failed(LOCKED_SECRET if missing & set(pull.closed) else CHANGED_SECRET)
-    owner = (pull.name, pull.uid)
-    try:
-        for manifest in job_secrets.secret_manifests(pull.promised, pull.namespace, pull.identity, owner, pull.values):
-            with suppress(AlreadyExists):  # its name is random: an earlier call for this pull made it
-                await driver.create_secret(manifest)
-    except Refused as error:
-        return await unless_released(driver, pull, error)
-    return await unsuspend(driver, pull)
 
 
 async def read(driver: ClusterDriver, pull: Pull) -> Seen:

@@ -1,12 +1,13 @@
 """The calls to a cluster for one copy of a dataset, beside those of every preparation (`preparation_calls`)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from clusters.drivers import ClusterDriver, DriverError, PodSeen
 from federation.engine import names
+from federation.engine.objects.job_secrets import SecretVersion
 from federation.engine.objects.rendering import Identity
 from federation.engine.objects.stage_jobs import labels_of, render_stage_in
 from federation.engine.prepulls import Verdict
@@ -37,6 +38,10 @@ class Copy:
     uid: str
     policies: Sequence[Mapping[str, Any]]
     lasted: timedelta
+    store: Mapping[str, str] = field(default_factory=dict)
+    promised: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[SecretVersion, bytes] = field(default_factory=dict, repr=False)
+    closed: Collection[SecretVersion] = ()
 
     @property
     def name(self) -> str:
@@ -55,7 +60,7 @@ class Copy:
 
     def render(self) -> dict[str, Any]:
         """Its object."""
-        return render_stage_in(self.image, self.sha256, self.identity, self.mounts)
+        return render_stage_in(self.image, self.sha256, self.identity, self.mounts, self.store, self.promised)
 
 
 async def read(driver: ClusterDriver, copy: Copy) -> Copied:

@@ -14,10 +14,12 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+import clusters.queries
 import quotas.operations
 from clusters.models import Cluster, StagingPlan
 from clusters.operations.staging import keep_storages, record_replica
 from federation.engine.objects import isolation
+from federation.engine.objects.job_secrets import versions_of
 from federation.engine.objects.stage_jobs import CPU_MILLICORES, MEMORY_MIB
 from federation.engine.prepulls import Verdict
 from federation.engine.staging import DEADLINE, Outcome, Progress, too_late
@@ -25,15 +27,22 @@ from federation.locks import lock_stage_in
 from federation.models import StageIn
 from federation.models.staging import MOST_STAGE_INS
 from federation.queries.prepulls import may_prepull
+from federation.queries.stage_places import (
+    has_moved,
+    image_for,
+    keys_for,
+    promised_places,
+    promised_secret,
+    promised_store,
+    why_unable,
+)
 from federation.queries.staging import (
     all_stage_ins,
     egress_of,
-    has_moved,
     identity_of,
     is_staged,
     live_stage_ins,
     namespace_for,
-    promised_places,
     stage_ins_are_in_use,
     standing_of,
     why_forbidden,
@@ -108,7 +117,8 @@ def _plan(asked: StageIn) -> None:
         if row is None or is_staged(row.plan):
             return
         now = database_now()
-        told = why_forbidden(row.plan) or why_not_on(row.plan.cluster, now)
+        unable = why_unable(row.plan, keys_for([row.plan]))
+        told = why_forbidden(row.plan) or unable or why_not_on(row.plan.cluster, now)
         if not standing_of(row, told).may_begin(now):
             if told and not row.failures:
                 StageIn.objects.filter(pk=row.pk).exclude(message=told).update(message=told)
@@ -124,6 +134,9 @@ def _free_slot(row: StageIn) -> int | None:
 
 
 def _begin(row: StageIn, slot: int) -> None:
+    store, secrets = promised_store(row.plan), promised_secret(row.plan)
+    if store and not secrets:
+        return  # its key was deleted just now: the next round says so
     object_id, tenant = new_id(), row.plan.dataset.tenant
     amounts = {"cpu": CPU_MILLICORES, "memory": MEMORY_MIB}
     asked = HoldRequest(object_id, tenant.id, tenant.path, row.plan.cluster.name, amounts)
@@ -136,8 +149,10 @@ def _begin(row: StageIn, slot: int) -> None:
         slot=slot,
         object_id=object_id,
         namespace=namespace_for(row.plan),
-        image=settings.STAGE_IMAGE,
+        image=image_for(row.plan),
         mounts=promised_places(row.plan),
+        store=store,
+        secrets=secrets,
         begun_at=Now(),
         released_at=None,
         message="",
@@ -154,8 +169,11 @@ class _Visit(Visit):
         return [(row, partial(preparation_calls.create, self.driver, copy)) for row, copy in self._in(Phase.PLANNED)]
 
     def release(self) -> list[tuple[StageIn, Call]]:
-        """Releases the objects whose uids are stored."""
-        return [(row, partial(preparation_calls.unsuspend, self.driver, copy)) for row, copy in self._in(Phase.CREATED)]
+        """Releases the objects whose uids are stored, each with its access key."""
+        rows = live_stage_ins(self.cluster.id, Phase.CREATED)
+        values, closed = clusters.queries.opened_secrets({one for row in rows for one in versions_of(row.secrets)})
+        copies = [(row, self._copy(row, values=values, closed=frozenset(closed))) for row in rows]
+        return [(row, partial(preparation_calls.release, self.driver, copy)) for row, copy in copies]
 
     def read(self) -> list[tuple[StageIn, Call]]:
         """Reads how the released ones stand."""
@@ -168,17 +186,20 @@ class _Visit(Visit):
     def _in(self, phase: str) -> list[tuple[StageIn, Copy]]:
         return [(row, self._copy(row)) for row in live_stage_ins(self.cluster.id, phase)]
 
-    def _copy(self, row: StageIn) -> Copy:
+    def _copy(self, row: StageIn, **secrets: Any) -> Copy:
         identity = identity_of(row)
         return Copy(
             image=row.image,
             sha256=row.plan.sha256,
             mounts=row.mounts,
+            store=row.store,
+            promised=row.secrets,
             identity=identity,
             cluster_identity=self.cluster.identity,
             uid=row.uid,
             policies=isolation.namespace_policies(identity.namespace, identity.install, settings.JOB_EGRESS),
             lasted=since(row.released_at or row.begun_at),
+            **secrets,
         )
 
 
@@ -214,7 +235,7 @@ def _moved_on(row: StageIn, progress: Progress) -> None:
 def _gone(row: StageIn) -> None:
     """Its object is gone, and its quota free."""
     with transaction.atomic():
-        if _as_it_was(row).update(**IDLE, mounts=[]) and row.object_id:
+        if _as_it_was(row).update(**IDLE, mounts=[], store={}, secrets={}) and row.object_id:
             quotas.operations.end_holds({row.object_id: "posted"})
 
 

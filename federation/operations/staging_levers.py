@@ -2,7 +2,6 @@
 
 from uuid import UUID
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
@@ -14,6 +13,7 @@ from federation.engine.staging import Outcome
 from federation.locks import lock_job, lock_stage_in
 from federation.models import Job, StageIn
 from federation.queries.jobs import permission_to_change
+from federation.queries.stage_places import image_for, keys_for, why_unable
 from federation.queries.staging import is_staged, why_forbidden
 from foundation.outbox import announce
 from foundation.problems import Conflict, NotFound
@@ -30,13 +30,14 @@ def start_stage_in(actor: Actor, dataset_id: UUID, plan_id: UUID) -> StagingPlan
     """The plan, whose dataset is copied with the next round, and whose failures no longer count. What was copied before is copied
     again: its replica is forgotten. Harmless while it copies. The actor must manage the dataset's tenant.
 
-    Raises NotFound, NotAllowedHere, Conflict `staging_is_off` without a copy image, `state_conflict` if its storages no longer allow it.
+    Raises NotFound, NotAllowedHere, Conflict `staging_is_off` without a copy image, `state_conflict` if its storages no longer allow it
+    or its access key is missing.
     """
     plan = plan_by_id(actor, dataset_id, plan_id, Permission.MANAGE_TENANTS)
-    if not settings.STAGE_IMAGE:
-        told = "This installation copies no data. An operator sets SWITCHYARD_STAGE_IMAGE first."
-        raise Conflict(told, code="staging_is_off")
-    if told := why_forbidden(plan):
+    unable = why_unable(plan, keys_for([plan]))
+    if not image_for(plan):
+        raise Conflict(unable, code="staging_is_off")
+    if told := why_forbidden(plan) or unable:
         raise Conflict(told, code="state_conflict")
     with transaction.atomic():
         StageIn.objects.bulk_create([StageIn(plan_id=plan.id, cluster_id=plan.cluster_id)], ignore_conflicts=True)

@@ -12,6 +12,7 @@ from django.db import connection
 
 import billing.queries
 from clusters.engine.datasets import Place
+from clusters.engine.object_stores import is_allowed
 from clusters.engine.quantities import bytes_text
 from clusters.engine.staging import overlap
 from clusters.engine.staging import why_not as forbidden
@@ -21,12 +22,12 @@ from clusters.queries.datasets import dataset_by_id
 from clusters.queries.staging import RELATED as PLAN_RELATED
 from clusters.queries.staging import known_storage, plans_of_dataset, plans_on_cluster
 from federation.engine import names
-from federation.engine.objects.mounts import promised_mount
 from federation.engine.objects.rendering import Identity
-from federation.engine.objects.stage_jobs import SOURCE, TARGET, stage_hash
+from federation.engine.objects.stage_jobs import stage_hash
 from federation.engine.staging import LONGEST_MESSAGE, USUAL_WAIT_SECONDS, Outcome, Standing
 from federation.models import DataWait, StageIn
 from federation.queries.prepulls import ANSWERING, closed_nodes
+from federation.queries.stage_places import keys_for, why_unable
 from foundation.clock import database_now
 from placement.fleet.egress import cheapest_move
 from placement.fleet.fleet import sees
@@ -90,16 +91,18 @@ def needed_plans(requests: Mapping[UUID, JobRequest], places: Sequence[tuple[UUI
 
 
 def hopeless_plans(plan_ids: Collection[UUID]) -> set[UUID]:
-    """Those of the plans for which no job waits: that are gone, that their storages do not allow, and whose copy has failed too
-    often or was stopped.
+    """Those of the plans for which no job waits: that are gone, that their storages do not allow, that the installation cannot
+    carry out, and whose copy has failed too often or was stopped.
     """
     rows = stage_ins_by_plan(plan_ids)
     plans = {plan.id: plan for plan in StagingPlan.objects.filter(id__in=plan_ids).select_related(*PLAN_RELATED)}
+    keyring = keys_for(plans.values())
     return {
         plan_id
         for plan_id in plan_ids
         if plan_id not in plans
         or why_forbidden(plans[plan_id])
+        or why_unable(plans[plan_id], keyring)
         or (plan_id in rows and standing_of(rows[plan_id], "").is_stopped)
     }
 
@@ -133,8 +136,6 @@ def standing_of(row: StageIn, why_not: str) -> Standing:
 
 def why_not_on(cluster: Cluster, now: datetime) -> str:
     """Why no copy begins on a cluster now; empty if copies may."""
-    if not settings.STAGE_IMAGE:
-        return "This installation copies no data: an operator sets SWITCHYARD_STAGE_IMAGE first."
     if cluster.health not in ANSWERING:
         return f"{cluster.name} does not answer."
     if cluster.wish != Cluster.Wish.OPEN:
@@ -148,23 +149,9 @@ def why_forbidden(plan: StagingPlan) -> str:
     told = forbidden(source, target, tenant.path)
     if not told and overlap(source, plan.source_path, target, plan.target_path, tenant.id):
         told = "Its source and its target contain each other."
+    if not told and source.store is not None and not is_allowed(source.store.endpoint, settings.OBJECT_STORES):
+        told = f"The host of {source.name} is not among those that the installation allows (SWITCHYARD_OBJECT_STORES)."
     return told[:LONGEST_MESSAGE]
-
-
-def has_moved(row: StageIn) -> bool:
-    """Whether a copy under way reads or writes where its plan's storages are no longer."""
-    return row.phase != StageIn.Phase.IDLE and row.mounts != promised_places(row.plan)
-
-
-def promised_places(plan: StagingPlan) -> list[dict[str, Any]]:
-    """What the copy mounts: its source, read-only, and its target."""
-    tenant_id = plan.dataset.tenant_id
-    source = {"path": SOURCE, "sub_path": plan.source_path, "read_only": True}
-    target = {"path": TARGET, "sub_path": plan.target_path, "read_only": False}
-    return [
-        promised_mount(source, known_storage(plan, plan.source), tenant_id),
-        promised_mount(target, known_storage(plan, plan.target), tenant_id),
-    ]
 
 
 def identity_of(row: StageIn) -> Identity:
@@ -178,7 +165,7 @@ def identity_of(row: StageIn) -> Identity:
         job_id=row.plan_id,
         attempt_id=row.object_id,
         attempt_number=row.failures + 1,
-        spec_hash=stage_hash(row.image, row.plan.sha256),
+        spec_hash=stage_hash(row.image, row.plan.sha256, row.store),
         kept_namespace=row.namespace,
     )
 
@@ -302,12 +289,20 @@ def view_of(plan: StagingPlan) -> StageInView:
 def _views(plans: Sequence[StagingPlan], *, may_change: bool = False) -> list[StageInView]:
     rows = {row.plan_id: row for row in StageIn.objects.filter(plan__in=plans)}
     waited = [plan_id for wait in DataWait.objects.filter(ended_at=None) for plan_id in wait.plans] if plans else []
-    now = database_now()
-    return [_view(plan, rows.get(plan.id), waited.count(plan.id), now, may_change=may_change) for plan in plans]
+    now, keyring = database_now(), keys_for(plans)
+    return [
+        _view(
+            plan,
+            rows.get(plan.id),
+            waited.count(plan.id),
+            why_forbidden(plan) or why_unable(plan, keyring) or why_not_on(plan.cluster, now),
+            may_change=may_change,
+        )
+        for plan in plans
+    ]
 
 
-def _view(plan: StagingPlan, row: StageIn | None, waiting: int, now: datetime, *, may_change: bool) -> StageInView:
-    why_not = why_forbidden(plan) or why_not_on(plan.cluster, now)
+def _view(plan: StagingPlan, row: StageIn | None, waiting: int, why_not: str, *, may_change: bool) -> StageInView:
     replica = plan.replica if is_staged(plan) else None
     if row is not None:
         row.plan = plan

@@ -18,6 +18,7 @@ from clusters.engine import (
     images,
     inventory,
     kubeconfig,
+    object_stores,
     permissions,
     pulls,
     quantities,
@@ -140,6 +141,7 @@ def test_bounds_of_what_an_administrator_registers():
     )
     assert (datasets.MOST_BYTES, datasets.MOST_PLACES) == (2**60, 20)
     assert (secrets.MOST_BYTES, secrets.MOST_SECRETS, secrets.LONGEST_USERNAME) == (32 * KIB, 200, 200)
+    assert (object_stores.MOST_ENDPOINT, object_stores.MOST_REGION, object_stores.MOST_BUCKET) == (300, 63, 63)
     assert (storages.MOST_PREFIX, storages.MOST_PATH, storages.MOST_NAME) == (120, 512, 255)
     assert egress_prices.MOST_EGRESS_PRICE == 1_000_000
     assert (sealing.KEY_BYTES, sealing.NONCE_BYTES) == (32, 12), "AES-256-GCM"

@@ -11,7 +11,8 @@ import pytest
 
 from clusters.engine.staging import is_path, is_sha256, overlap, why_not
 from clusters.engine.storages import KnownStorage
-from federation.engine.objects.stage_jobs import PROGRAM, SOURCE, TARGET, stage_spec
+from federation.engine.objects.copy_programs import FROM_BUCKET, FROM_FOLDER
+from federation.engine.objects.stage_jobs import SOURCE, TARGET, stage_spec
 from federation.engine.staging import (
     DEADLINE,
     MOST_FAILURES,
@@ -159,7 +160,7 @@ def test_what_a_plan_may_use():
 def run(source, target, *more, commands=""):
     """`commands`: a folder whose commands take the place of the usual ones."""
     command = stage_spec("registry.example/busybox:1", "")["pod_sets"][0]["command"]
-    assert command[2] == PROGRAM
+    assert command[2] == FROM_FOLDER
     arguments = ["--from", str(source), "--to", str(target), *more]
     own = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"} if commands else None
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=60, env=own)
@@ -237,6 +238,7 @@ def test_the_program_refuses_an_empty_source_and_other_arguments(tmp_path):
 
 
 def test_the_program_has_no_variables_that_kubernetes_expands():
-    assert "$(" not in PROGRAM
-    assert "$$" not in PROGRAM
+    for program in (FROM_FOLDER, FROM_BUCKET):
+        assert "$(" not in program
+        assert "$$" not in program
     assert (SOURCE, TARGET) == ("/switchyard/from", "/switchyard/to")

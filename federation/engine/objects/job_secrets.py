@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from clusters.engine.secrets import part_of
 from federation.engine import names
 
 from .rendering import Identity
@@ -81,7 +82,7 @@ def secret_manifests(
     """The Secrets to create for a pod set, owned by its Job (`owner`: name and uid)."""
     found = []
     if uses := promised.get("uses"):
-        data = {use["key"]: values[_version(use)] for use in uses}
+        data = {use["key"]: part_of(values[_version(use)], use.get("part", "")) for use in uses}
         found.append(_secret(promised["object"], "Opaque", data))
     if pull := promised.get("pull"):
         found.append(_secret(pull["object"], PULL_TYPE, {PULL_KEY: values[_version(pull)]}))

@@ -100,8 +100,8 @@ def test_an_image_is_pulled_on_its_node_nothing_of_it_runs_and_nothing_is_left(p
         assert [(job["metadata"]["uid"], job["spec"]["suspend"]) for job in jobs] == [(made.uid, True)]
         assert (pods, secrets) == ([], [])
         pull = with_uid(pull, made.uid)
-        assert isinstance(await pull_calls.release(driver, pull), Made)
-        assert isinstance(await pull_calls.release(driver, pull), Made), "a repeated release changes nothing"
+        assert isinstance(await preparation_calls.release(driver, pull), Made)
+        assert isinstance(await preparation_calls.release(driver, pull), Made), "a repeated release changes nothing"
         found = await ended(driver, pull)
         assert found.outcome == Outcome.PULLED, found
         jobs, pods, secrets = await asyncio.to_thread(shown, plane, space)
@@ -127,7 +127,7 @@ def test_an_image_that_cannot_be_pulled_fails_in_the_kubelets_words(plane):
         made = await preparation_calls.create(driver, pull)
         assert isinstance(made, Made), made
         pull = with_uid(pull, made.uid)
-        await pull_calls.release(driver, pull)
+        await preparation_calls.release(driver, pull)
         found = await ended(driver, pull)
         assert found.outcome == Outcome.FAILED
         assert found.message.startswith(("ErrImagePull", "ImagePullBackOff"))

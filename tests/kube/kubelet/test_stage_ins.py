@@ -133,8 +133,8 @@ async def run(driver, copy):
     assert isinstance(made, Made), made
     assert await preparation_calls.create(driver, copy) == made, "a repeated creation finds the same object"
     copy = replace(copy, uid=made.uid)
-    assert isinstance(await preparation_calls.unsuspend(driver, copy), Made)
-    assert isinstance(await preparation_calls.unsuspend(driver, copy), Made), "a repeated release changes nothing"
+    assert isinstance(await preparation_calls.release(driver, copy), Made)
+    assert isinstance(await preparation_calls.release(driver, copy), Made), "a repeated release changes nothing"
 
     async def over():
         found = await stage_calls.read(driver, copy)

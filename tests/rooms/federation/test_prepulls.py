@@ -301,7 +301,7 @@ def test_a_secret_deleted_between_creation_and_release_fails_in_words(admin, clu
 
     monkeypatch.setattr(prepulling, "record", deleted_first)
     rounds()
-    assert Prepull.objects.get().message == "Its pull secret was changed or deleted meanwhile."
+    assert Prepull.objects.get().message == "Its secret was changed or deleted meanwhile."
     assert objects(cluster) == []
 
 

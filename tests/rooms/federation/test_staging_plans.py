@@ -130,6 +130,8 @@ ATTACKS = {
     "UPDATE federation_stagein SET outcome = 'pulled', ended_at = now()": "stage_in_outcome_is_known",
     "UPDATE federation_stagein SET outcome = 'failed'": "ended_stage_in_has_its_time",
     "UPDATE federation_stagein SET copied_bytes = -1": "stage_in_copies_no_negative_amount",
+    'UPDATE federation_stagein SET store = \'{"bucket": "b"}\'': "stage_in_from_a_store_has_a_key",
+    'UPDATE federation_stagein SET secrets = \'{"object": "s"}\'': "stage_in_from_a_store_has_a_key",
     "UPDATE federation_stagein SET cluster_id = gen_random_uuid()": "stage_in_is_on_the_cluster_of_its_plan|cluster_id",
     "INSERT INTO federation_datawait (id, job_id, cluster_id, plans, until_at, outcome)"
     " SELECT gen_random_uuid(), job_id, cluster_id, plans, until_at, '' FROM federation_datawait": "a_job_waits_for_data_once",
