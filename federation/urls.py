@@ -9,6 +9,7 @@ from .api import failure_rules as failure_rules_api
 from .api import jobs as api
 from .api import kept_room as kept_room_api
 from .api import moves as moves_api
+from .api import partitions as partitions_api
 from .api import policies as policies_api
 from .api import preemptions as preemptions_api
 from .api import prepulls as prepulls_api
@@ -29,6 +30,7 @@ from .web import (
     jobs,
     logs,
     moves,
+    partitions,
     policies,
     prepulls,
     previews,
@@ -64,6 +66,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>", prepulls_api.PrepullPolicyView.as_view()),
     path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>/retry", prepulls_api.PrepullRetryView.as_view()),
     path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>/nodes", prepulls_api.PrepullNodesView.as_view()),
+    path("clusters/<uuid:cluster_id>/partitions", partitions_api.PartitionsView.as_view()),
     path("clusters/<uuid:cluster_id>/staging-plans", staging_api.ClusterStagingView.as_view()),
     path("datasets/<uuid:dataset_id>/staging-plans", staging_api.StagingPlansView.as_view()),
     path("datasets/<uuid:dataset_id>/staging-plans/<uuid:plan_id>", staging_api.StagingPlanView.as_view()),
@@ -104,6 +107,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/images/", prepulls.prepulls, name="prepulls"),
     path("clusters/<uuid:cluster_id>/images/declare/", prepulls.declare, name="prepull-declare"),
     path("clusters/<uuid:cluster_id>/images/<uuid:policy_id>/<slug:verb>/", prepulls.act, name="prepull-act"),
+    path("clusters/<uuid:cluster_id>/partitions/", partitions.partitions, name="partitions"),
     path("clusters/<uuid:cluster_id>/staging/", staging.on_cluster, name="cluster-staging"),
     path("datasets/<uuid:dataset_id>/staging/", staging.staging, name="staging"),
     path("datasets/<uuid:dataset_id>/staging/declare/", staging.declare, name="staging-declare"),

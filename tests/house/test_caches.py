@@ -10,6 +10,7 @@ PURE = {
     "clusters/engine/claimable.py": "of a device's attributes",
     "clusters/engine/gpu_share.py": "of names",
     "clusters/engine/images.py::key_of": "of an image's name",
+    "clusters/engine/mig.py": "of a model's name and slices",
     "clusters/engine/quantities.py": "of texts",
     "federation/drivers/policy_hooks.py::_hook_server": "of the setting's text",
     "federation/drivers/policy_hooks.py::_tls": "of the setting's text",
