@@ -84,9 +84,11 @@ class _Scales:
         for one in given.going:
             give_back(self._book.chains(one.tenant_path, one.cluster), one.amounts)
         by_id = {limit.id: limit for limit in given.limits}
-        self._lines = {one.limit_id: self._book.chain(by_id[one.limit_id])[0] for one in given.due}
-        self.most: Mapping[UUID, int] = {one.limit_id: one.most for one in given.due}
-        self.beyond = tuple(one for one in given.due if self._lines[one.limit_id].held > one.most)
+        # One that was removed or moved between two queries is not there.
+        due = [one for one in given.due if one.limit_id in by_id]
+        self._lines = {one.limit_id: self._book.chain(by_id[one.limit_id])[0] for one in due}
+        self.most: Mapping[UUID, int] = {one.limit_id: one.most for one in due}
+        self.beyond = tuple(one for one in due if self._lines[one.limit_id].held > one.most)
         """The due limits for which what is being stopped does not suffice: only they need more."""
 
     def held_after(self, ended: Sequence[RunningJob]) -> Mapping[UUID, int]:

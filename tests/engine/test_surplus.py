@@ -67,6 +67,13 @@ def test_a_limit_for_which_enough_is_being_stopped_is_no_reason_for_more():
     assert [(one.run.attempt_id.int, one.surplus.tenant_path) for one in found.victims] == [(1, "acme/a")]
 
 
+def test_a_limit_that_was_removed_meanwhile_stops_nothing():
+    world = beyond([run(1, 4), run(2, 4, tenant="acme/b")], {"acme/a": 0, "acme/b": 0})
+    left = tuple(one for one in world.limits if one.tenant_path != "acme/a")
+    assert stopped(replace(world, limits=left)) == {2}
+    assert reduce(replace(world, limits=left, due=world.due[:1])) is None
+
+
 def test_the_cheapest_jobs_are_stopped_that_bring_the_limit_back():
     runs = [run(1, 4, minutes=60), run(2, 4, minutes=10), run(3, 4, minutes=90)]
     assert stopped(beyond(runs, {"acme/a": 8})) == {2}
