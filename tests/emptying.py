@@ -5,6 +5,7 @@ their indexes. Django's own rows, of content types and permissions, are the same
 of being written again for each test.
 """
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,12 @@ NOT_OURS = {"context", "cursor_factory", "prepare_threshold"}
 """Parameters of Django's sessions that this one has otherwise."""
 MOST_BYTES = 2**20
 """A table that grew beyond this is truncated, with all others: nothing of it remains that the next test would read past."""
-TABLES = (Path(__file__).parent.parent / "federation/migrations/0001_tables.sql").read_text()
-SEED = TABLES[TABLES.index("INSERT INTO federation_priorityclass") :].partition(";")[0] + " ON CONFLICT DO NOTHING"
+FIRST_ROWS = re.compile(r"^INSERT INTO \w+ \([^;]*;", re.MULTILINE)
+SEED = [
+    f"{found.group().rstrip(';')} ON CONFLICT DO NOTHING"
+    for path in sorted(Path(__file__).parent.parent.glob("*/migrations/0001_tables.sql"))
+    for found in FIRST_ROWS.finditer(path.read_text())
+]
 """Rows that a new installation begins with."""
 MOST_TRIES = 4
 IS_LARGE = "SELECT max(pg_relation_size(name)) > %s FROM unnest(%s::regclass[]) name"
@@ -66,7 +71,8 @@ def _empty(session: psycopg.Connection[Any]) -> None:
         session.execute(_lock())
         [is_large] = session.execute(IS_LARGE, [MOST_BYTES, _names()]).fetchone()
         session.execute(_truncate() if is_large else _delete())
-        session.execute(SEED)
+        for statement in SEED:
+            session.execute(statement)
 
 
 def close_emptying_session() -> None:

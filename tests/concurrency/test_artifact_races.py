@@ -69,7 +69,7 @@ def test_an_announcement_waits_for_an_end_that_has_not_committed_and_is_refused_
             end_attempts([Ending(attempt.id, AttemptState.SUCCEEDED, "completed", exit_code=0)])
 
     def announces():
-        locked.wait(5)
+        assert locked.wait(60)
         try:
             announce(attempt, 1)
         finally:

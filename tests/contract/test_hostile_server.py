@@ -165,17 +165,17 @@ def test_attack_14_a_byte_now_and_then_does_not_hold_a_request(api):
     with pytest.raises(Ambiguous, match="within"):
         ask(api, lambda driver: driver.version())
     stop.set()
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 30
 
 
 def test_attack_14_a_server_that_accepts_and_says_nothing_is_given_up(api):
     stop = threading.Event()
-    api.answers["/version"] = lambda handler: stop.wait(10)
+    api.answers["/version"] = lambda handler: stop.wait(60)
     before = time.monotonic()
     with pytest.raises(Ambiguous):
         ask(api, lambda driver: driver.version())
     stop.set()
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 30
 
 
 def test_attack_14_a_watch_line_without_end_is_cut_off_and_tried_ever_less_often(api):

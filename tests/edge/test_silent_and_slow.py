@@ -67,10 +67,10 @@ def test_a_drip_cannot_put_its_end_off_for_ever(edge):
     [sock] = edge.crowd(1, first=SLOW_BODY)
     began = time.monotonic()
     with pytest.raises(OSError):  # noqa: PT012 - either call may meet the end
-        while time.monotonic() - began < 20:
+        while time.monotonic() - began < 60:
             sock.sendall(b" ")
             time.sleep(0.2)
-    assert time.monotonic() - began < 12
+    assert time.monotonic() - began < 50
 
 
 def test_readers_that_never_read_cost_nobody_a_thread_and_are_dropped(edge):

@@ -88,7 +88,7 @@ def test_clusters_are_compared_while_others_hang(fleet, monkeypatch):
 
     def compare(cluster):
         if cluster.id in hanging:
-            released.wait(30)
+            released.wait(240)
         return reconcile(cluster)
 
     monkeypatch.setattr(reconciliation, "_reconcile", compare)
@@ -96,7 +96,7 @@ def test_clusters_are_compared_while_others_hang(fleet, monkeypatch):
         began = time.monotonic()
         operations.compare_clusters(Turn("reconcile", seconds=4))
         while set(compared()) != {one.id for one in fleet[9:]}:
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 120
             time.sleep(0.05)
     finally:
         released.set()

@@ -25,6 +25,7 @@ from federation.observer.process import Observer
 from federation.operations.reconciliation import reconcile_clusters
 from federation.operations.restoration import begin_standstill
 from foundation import leases
+from foundation.clock import now
 from foundation.ids import new_id
 from foundation.leases import LeaseLost, Tenure
 from foundation.models import Lease
@@ -130,26 +131,34 @@ def test_what_lost_commits_said_of_pods_is_said_again_when_their_cluster_was_com
 
 def test_what_ran_while_the_database_was_away_for_longer_than_a_lease_is_recorded(cluster, submitter, monkeypatch):
     """A pod starts and is taken away again before anything can be written down."""
-    is_away, renew_all = threading.Event(), leases.renew_all
+    is_away, is_noticed, renew_all = threading.Event(), threading.Event(), leases.renew_all
 
     def renew_or_fail(*args, **kwargs):
         if is_away.is_set():
+            is_noticed.set()
             raise OperationalError("the database is away")
         return renew_all(*args, **kwargs)
 
     monkeypatch.setattr(leases, "renew_all", renew_or_fail)
     monkeypatch.setattr(process, "ROUND_SECONDS", 0.2)
+    seen, take = [], Feed._take_pods
+
+    def take_and_note(self, event):
+        take(self, event)
+        seen.extend((event.kind, pod.phase) for pod in event.objects)
+
+    monkeypatch.setattr(Feed, "_take_pods", take_and_note)
     lease = Lease.objects.filter(name=f"observe:{cluster.id}")
     with observing():
         wait_for(lambda: shares().total() == 1, "the cluster is followed")
         is_away.set()
-        time.sleep(0.5)  # a renewal under way has ended
+        wait_for(is_noticed.is_set, "no renewal is under way any more")
         lease.update(expires_at="2020-01-01T00:00:00Z")
         released(submitter)
-        time.sleep(1)  # the pod is seen to run
+        wait_for(lambda: ("changed", "Running") in seen, "the pod is seen to run")
         [job] = call(cluster, "list_jobs")
         call(cluster, "delete_job", job.namespace, job.name, job.uid)
-        time.sleep(1)  # and to be gone
+        wait_for(lambda: any(kind == "deleted" for kind, _ in seen), "and to be gone")
         assert not PodRun.objects.exists()
         is_away.clear()
         wait_for(PodRun.objects.filter(is_gone=True).exclude(started_at=None).exists, "the pod is recorded")
@@ -159,10 +168,11 @@ def test_a_cluster_counts_as_observed_only_until_its_oldest_report_that_is_not_r
     cluster, submitter, monkeypatch
 ):
     """Otherwise running time would be metered beyond an end that waits to be recorded."""
-    fails, record = threading.Event(), operations.record_observations
+    fails, record, refused_at = threading.Event(), operations.record_observations, []
 
     def record_or_fail(*args):
         if fails.is_set():
+            refused_at.append(now())
             raise OperationalError("the database refuses")
         record(*args)
 
@@ -176,23 +186,22 @@ def test_a_cluster_counts_as_observed_only_until_its_oldest_report_that_is_not_r
         wait_for(lambda: None not in instants() and shares().total() == 1, "the cluster is observed")
         fails.set()
         released(submitter)
-        time.sleep(0.5)  # the pod is seen to run
-        seen_at, observed_at = instants()
-        wait_for(lambda: instants()[0] > seen_at + timedelta(seconds=1), "its pulse goes on")
-        assert instants()[1] < observed_at + timedelta(seconds=0.5)
+        wait_for(lambda: refused_at, "the pod is seen to run")
+        wait_for(lambda: instants()[0] > refused_at[0] + timedelta(seconds=1), "its pulse goes on")
+        assert instants()[1] <= refused_at[0]
         fails.clear()
-        wait_for(lambda: instants()[1] > observed_at + timedelta(seconds=1), "it is observed again")
+        wait_for(lambda: instants()[1] > refused_at[0] + timedelta(seconds=1), "it is observed again")
     assert PodRun.objects.exists()
 
 
 def test_nobody_takes_a_lease_between_the_look_at_it_and_the_commit_of_what_was_written_under_it():
-    token = leases.acquire("observe:x", "one", ttl_seconds=1)
+    token = leases.acquire("observe:x", "one", ttl_seconds=3)
     took = []
 
     def take():
         try:
-            time.sleep(1.2)
-            token = leases.acquire("observe:x", "other", ttl_seconds=5)
+            time.sleep(3.2)
+            token = leases.acquire("observe:x", "other", ttl_seconds=60)
             took.append((time.monotonic(), token))
         finally:
             connection.close()
@@ -200,9 +209,9 @@ def test_nobody_takes_a_lease_between_the_look_at_it_and_the_commit_of_what_was_
     thread = threading.Thread(target=take)
     thread.start()
     with Tenure("observe:x", token).fence():
-        time.sleep(2)
+        time.sleep(4)
         committed_at = time.monotonic()
-    thread.join(10)
+    thread.join()
     assert took[0][0] >= committed_at
     assert took[0][1] > token
     with pytest.raises(LeaseLost), Tenure("observe:x", token).fence():
@@ -233,14 +242,16 @@ def test_an_observer_that_is_stopped_in_the_middle_of_its_round_ends_well_and_gi
 def test_a_changed_pod_costs_its_node_and_not_the_cluster():
     cluster = make_cluster()
     nodes = [seen(f"n{number}") for number in range(1000)]
+    began = time.process_time()
     record_inventory(cluster.id, nodes, {})
+    whole = time.process_time() - began
     use = {"n7": NodeUse(ForeignUse(500, 64, 1, {}), {})}
     with CaptureQueriesContext(connection) as asked:
         began = time.process_time()
         assert record_use(cluster.id, use) == 1
         took = time.process_time() - began
     assert len(asked) <= 8
-    assert took < 0.05, "a whole inventory of so many nodes takes several times as long"
+    assert took < whole / 2, "a whole inventory of so many nodes takes several times as long"
     assert version(cluster) == 2
     assert StoredNode.objects.get(cluster=cluster, name="n7").foreign_cpu_millicores == 500
     assert record_use(cluster.id, use) == 0
@@ -276,7 +287,7 @@ def test_a_feed_that_is_stopped_at_the_moment_of_a_time_out_ends():
         following = asyncio.create_task(feed.run())
         await asyncio.sleep(0.1)
         following.cancel()
-        done, _ = await asyncio.wait([following], timeout=10)
+        done, _ = await asyncio.wait([following], timeout=PATIENCE_SECONDS)
         assert done, "it follows on although it was cancelled"
         assert following.cancelled()
 

@@ -248,7 +248,7 @@ VALUES (gen_random_uuid(), %s, %s, %s, now() + %s * interval '1 minute', now() +
 """
 
 
-def test_the_database_adds_up_what_is_reserved_whoever_writes():
+def test_the_database_adds_up_what_is_reserved_whoever_writes(processes_role):
     make_limit("acme", nominal="8")
     make_limit("acme/ml", nominal="6", clusters=("north",))
     ml, ops = make_tenant("acme/ml"), make_tenant("acme/ops")

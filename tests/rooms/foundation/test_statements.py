@@ -4,7 +4,7 @@ import uuid
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, connection, connections, transaction
 
 from foundation.clock import monotonic
 from foundation.outbox import announce
@@ -14,8 +14,8 @@ from tenancy.models import ApiToken, Tenant
 from tests.builders import make_tenant, make_token, make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
-wrapper: Any = connection
-"""With the attributes that Django's stubs lack, and those of our own wrapper."""
+wrapper: Any = connections[DEFAULT_DB_ALIAS]
+"""What `connection` stands for: monkeypatch finds no old value in `connection` itself, and would delete the attribute at the end."""
 
 
 def test_writes_in_one_round_trip_are_all_there():
@@ -70,12 +70,14 @@ def test_statements_of_any_length_have_one_text():
 def test_a_connection_is_asked_for_its_health_only_after_it_has_rested(monkeypatch):
     connection.ensure_connection()
     now, asked = [1000.0], []
-    monkeypatch.setattr(connection, "_used_at", float("-inf"))
+    monkeypatch.setattr(wrapper, "_used_at", float("-inf"))
     monkeypatch.setattr(base, "monotonic", lambda: now[0])
-    monkeypatch.setattr(connection, "is_usable", lambda: asked.append(now[0]) or True)
+    monkeypatch.setattr(wrapper, "is_usable", lambda: asked.append(now[0]) or True)
+    monkeypatch.setattr(wrapper, "health_check_enabled", True)
+    monkeypatch.setattr(wrapper, "health_check_done", True)
 
     def request():
-        wrapper.health_check_enabled, wrapper.health_check_done = True, False
+        wrapper.health_check_done = False
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
 
@@ -87,7 +89,8 @@ def test_a_connection_is_asked_for_its_health_only_after_it_has_rested(monkeypat
 
 def test_a_transaction_that_takes_longer_than_the_rest_ends_as_it_should(monkeypatch):
     """Asked for its health in the middle, the connection would begin another transaction and refuse to go on."""
-    monkeypatch.setattr(connection, "health_check_enabled", True)
+    monkeypatch.setattr(wrapper, "health_check_enabled", True)
+    monkeypatch.setattr(wrapper, "health_check_done", True)
     for ends_well in (True, False):
         wrapper.health_check_done = False
         wrapper._used_at = monotonic()
