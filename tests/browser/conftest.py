@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.servers.basehttp import ThreadedWSGIServer
 from django.db import connection
 from django.test import Client
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
 from devtools.browser import locate
@@ -26,6 +26,8 @@ document.addEventListener("securitypolicyviolation", (event) =>
 MEDIA = {"color_scheme", "reduced_motion"}
 """Options that an open page can change."""
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+# As long as actions wait: how fast the host is decides nothing.
+expect.set_options(timeout=30_000)
 
 
 class Window:

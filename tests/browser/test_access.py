@@ -1,6 +1,9 @@
 """Keyboard, colours and themes."""
 
+import re
+
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.reading import BACKGROUND, look
 
@@ -64,6 +67,7 @@ def test_the_skip_link_leads_past_the_menu(window, admin):
     w.open("/")
     w.page.keyboard.press("Tab")
     w.page.keyboard.press("Enter")
+    expect(w.page).to_have_url(re.compile("#"))
     w.page.keyboard.press("Tab")
     assert w.page.evaluate("document.activeElement.closest('main') !== null")
 
@@ -75,10 +79,10 @@ def test_the_menu_of_a_phone_opens_and_closes(window, admin):
     assert not link.is_visible()
     button = w.page.get_by_role("button", name="Menu")
     button.click()
-    assert link.is_visible()
-    assert button.get_attribute("aria-expanded") == "true"
+    expect(link).to_be_visible()
+    expect(button).to_have_attribute("aria-expanded", "true")
     w.page.keyboard.press("Escape")
-    assert not link.is_visible()
+    expect(link).to_be_hidden()
 
 
 def test_the_menu_of_a_phone_is_there_without_script(window, admin):

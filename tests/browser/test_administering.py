@@ -1,6 +1,7 @@
 """Tenants, roles, access and failure rules, as an admin administers them with mouse and keyboard."""
 
 import pytest
+from playwright.sync_api import expect
 
 from federation.models import TenantFailureRules
 from tenancy.models import RoleBinding, Tenant
@@ -73,7 +74,7 @@ def test_a_failure_rule_is_written_and_its_faults_are_said_at_the_control(signed
     page.get_by_label("Name").fill("nccl")
     page.get_by_label("Exit codes").fill("1, 999")
     page.get_by_role("button", name="Save the rule").click()
-    assert "a code from 1 to 255" in page.locator("#e-exit_codes").inner_text()
+    expect(page.locator("#e-exit_codes")).to_contain_text("a code from 1 to 255")
     page.get_by_label("Exit codes").fill("1, 134")
     page.get_by_role("button", name="Save the rule").click()
     page.get_by_text("The rule is saved").wait_for()

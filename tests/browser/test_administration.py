@@ -1,4 +1,5 @@
 import pytest
+from playwright.sync_api import expect
 
 from clusters.models import Cluster
 from quotas.models import QuotaLimit
@@ -110,7 +111,7 @@ def test_a_price_is_set_and_shown(window, admin):
     w.page.get_by_label("Price per unit-hour").fill("3.9")
     w.page.get_by_role("button", name="Set the price").click()
     w.page.get_by_role("status").filter(has_text="costs 3.9 USD").wait_for()
-    assert "3.90 USD" in w.page.locator("tbody").inner_text()
+    expect(w.page.locator("tbody")).to_contain_text("3.90 USD")
 
 
 def test_a_price_that_is_no_price_is_refused_at_its_field(window, admin):

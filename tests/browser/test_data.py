@@ -1,6 +1,7 @@
 """Datasets, egress prices and the submit form's advanced part, as people use them."""
 
 import pytest
+from playwright.sync_api import expect
 
 from billing.models import EgressPrice
 from clusters.models import Cluster, Dataset
@@ -37,7 +38,7 @@ def test_a_dataset_is_recorded_priced_named_and_forgotten(window, admin):
     w.page.get_by_label("Tenant").select_option("acme/research")
     w.page.get_by_label("Data it reads").fill("imagenet")
     w.page.locator("#offers").get_by_text("150Gi of imagenet from us-east for 3.00 USD").wait_for()
-    assert w.page.get_by_label("Throughput by GPU model").is_visible()
+    expect(w.page.get_by_label("Throughput by GPU model")).to_be_visible()
     assert w.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     w.page.get_by_role("button", name="Submit the job").click()
     w.page.get_by_role("status").filter(has_text="is queued").wait_for()
@@ -98,7 +99,6 @@ def test_the_advanced_part_opens_by_keyboard_and_where_something_is_wrong_in_it(
     w.page.get_by_label("Data it reads").fill("no-such-data")
     fill(w)
     w.page.get_by_role("button", name="Submit the job").click()
-    w.page.locator("#e-data").wait_for()
-    assert "no dataset of that name" in w.page.locator("#e-data").inner_text()
-    assert w.page.get_by_label("Data it reads").is_visible()
+    expect(w.page.locator("#e-data")).to_contain_text("no dataset of that name")
+    expect(w.page.get_by_label("Data it reads")).to_be_visible()
     assert w.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

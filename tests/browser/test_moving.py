@@ -1,6 +1,7 @@
 """The dialog in which a user moves a running job."""
 
 import pytest
+from playwright.sync_api import expect
 
 from clusters.models import Cluster
 from federation.models import Attempt, Move
@@ -39,11 +40,11 @@ def test_a_job_is_moved_with_the_keyboard_after_its_preview(window, admin, home,
     w.page.get_by_text("Continues on").wait_for()
     there = ({"east", "west"} - {attempt.cluster.name}).pop()
     chosen = w.page.locator("[data-move] select")
-    assert chosen.locator("option").all_inner_texts() == ["the best other cluster", *sorted([there, "north"])]
+    expect(chosen.locator("option")).to_have_text(["the best other cluster", *sorted([there, "north"])])
     chosen.select_option(there)
     w.page.locator("[data-move] dd", has_text=there).wait_for()
-    assert chosen.input_value() == there
-    assert w.page.get_by_text("5 min").first.is_visible()
+    expect(chosen).to_have_value(there)
+    expect(w.page.get_by_text("5 min").first).to_be_visible()
     assert not w.page.evaluate(WIDE)
     w.page.get_by_label("Reason, for its timeline").fill("slow today")
     w.page.keyboard.press("Enter")

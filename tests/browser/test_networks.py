@@ -1,6 +1,7 @@
 """Network attachments, as the administrators of a cluster use its page, and as a job names them in the submit form."""
 
 import pytest
+from playwright.sync_api import expect
 
 from clusters.models import Cluster, Network
 
@@ -19,7 +20,7 @@ def test_a_network_is_declared_and_removed(window, admin, width, scheme):
     w.page.get_by_label("Its namespace").fill("fabric")
     w.page.get_by_role("button", name="Declare network").click()
     w.page.locator("#e-network_definition").wait_for()
-    assert w.page.get_by_label("Network name").input_value() == "rdma"
+    expect(w.page.get_by_label("Network name")).to_have_value("rdma")
     w.page.get_by_label("Definition").fill(LONG)
     w.page.get_by_role("button", name="Declare network").click()
     w.page.get_by_role("status").filter(has_text="can use the network rdma").wait_for()
@@ -27,7 +28,7 @@ def test_a_network_is_declared_and_removed(window, admin, width, scheme):
     w.page.get_by_text(LONG).wait_for()
     assert w.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     link = w.page.get_by_role("link", name="cluster-access.yaml with these networks")
-    assert link.get_attribute("href") == f"/clusters/access.yaml?cluster={cluster.id}"
+    expect(link).to_have_attribute("href", f"/clusters/access.yaml?cluster={cluster.id}")
     w.page.get_by_text("Remove rdma").click()
     w.page.get_by_role("button", name="Remove network").click()
     w.page.get_by_role("status").filter(has_text="rdma is removed").wait_for()
@@ -43,4 +44,4 @@ def test_the_submit_form_names_networks_and_shows_which_is_missing(window, admin
     w.page.get_by_label("Image").first.fill("registry.example/train:1")
     w.page.get_by_role("button", name="Submit").first.click()
     w.page.locator("#e-networks").wait_for()
-    assert w.page.get_by_label("Networks").input_value() == "rdma, Not A Name"
+    expect(w.page.get_by_label("Networks")).to_have_value("rdma, Not A Name")

@@ -1,6 +1,7 @@
 """Offers on the submit form, live and without script, and the page that counts what fits."""
 
 import pytest
+from playwright.sync_api import expect
 
 from federation.models import Job
 from tests.browser.test_jobs import fill
@@ -27,15 +28,15 @@ def test_offers_follow_what_is_typed(window, admin, south):
     w.open("/jobs/new/")
     offers, status = w.page.locator("#offers"), w.page.locator("#offers [role=status]")
     status.filter(has_text="there is room on 2 clusters").wait_for()
-    assert offers.get_by_text("<b>south</b>").is_visible()
-    assert not w.page.get_by_role("button", name="Show offers").is_visible()
+    expect(offers.get_by_text("<b>south</b>")).to_be_visible()
+    expect(w.page.get_by_role("button", name="Show offers")).to_be_hidden()
     fill(w, **{"Number per pod": "8"})
     status.filter(has_text="It would start now on north; there is room on one cluster.").wait_for()
     offers.get_by_text("Why not elsewhere (1)").click()
-    assert offers.get_by_text("needs 8 GPUs on one node").is_visible()
+    expect(offers.get_by_text("needs 8 GPUs on one node")).to_be_visible()
     w.page.get_by_label("Number per pod").fill("many")
     status.filter(has_text="the form is not complete").wait_for()
-    assert offers.get_by_text("must be a whole number").is_visible()
+    expect(offers.get_by_text("must be a whole number")).to_be_visible()
     w.page.get_by_label("Number per pod").fill("64")
     status.filter(has_text="No cluster can run this job, even when empty").wait_for()
     assert not Job.objects.exists()
@@ -46,11 +47,12 @@ def test_offers_can_be_asked_for_without_script(window, admin, south):
     w.open("/jobs/new/")
     w.page.get_by_label("Number per pod").fill("8")
     w.page.get_by_role("button", name="Show offers").click()
-    assert "It would start now on north" in w.page.locator("#offers").inner_text()
-    assert w.page.get_by_label("Number per pod").input_value() == "8"
+    expect(w.page.locator("#offers")).to_contain_text("It would start now on north")
+    expect(w.page.get_by_label("Number per pod")).to_have_value("8")
     assert not Job.objects.exists()
     fill(w, **{"GPU models": "H100-80GB"})
     w.page.get_by_role("button", name="Submit the job").click()
+    w.page.get_by_role("status").filter(has_text="is queued").wait_for()
     assert Job.objects.get().name == "train-resnet"
 
 
@@ -80,8 +82,7 @@ def test_what_fits_is_counted_as_it_is_picked(window, admin, south):
     status.filter(has_text="There is room for 12 more").wait_for()
     w.page.get_by_label("GPU models").fill("A100-80GB")
     status.filter(has_text="There is room for 4 more").wait_for()
-    row = w.page.get_by_role("row").filter(has_text="north")
-    assert "No such model" in row.inner_text()
+    expect(w.page.get_by_role("row").filter(has_text="north")).to_contain_text("No such model")
     w.page.get_by_label("GPUs per pod").fill("-1")
     w.page.locator("#capacity").get_by_role("alert").wait_for()
 
@@ -91,5 +92,5 @@ def test_what_fits_works_without_script(window, admin):
     w.open("/capacity/")
     w.page.get_by_label("GPUs per pod").fill("4")
     w.page.get_by_role("button", name="Count").click()
-    assert "There is room for 2 more" in w.page.locator("#capacity").inner_text()
-    assert w.page.get_by_label("GPUs per pod").input_value() == "4"
+    expect(w.page.locator("#capacity")).to_contain_text("There is room for 2 more")
+    expect(w.page.get_by_label("GPUs per pod")).to_have_value("4")

@@ -1,6 +1,7 @@
 """One-time links, invitations and the account, as people use them."""
 
 import pytest
+from playwright.sync_api import expect
 
 from foundation.clock import now
 from tenancy.models import OneTimeLink, User
@@ -52,7 +53,7 @@ def test_somebody_new_is_invited_and_joins_with_a_password_of_their_own(window, 
     guest.page.wait_for_url(f"{guest.address}/")
     w.open(w.page.url.removeprefix(w.address))
     w.page.get_by_text("No pending invitations").wait_for()
-    assert w.page.get_by_role("link", name="new@example.org").count() == 1
+    expect(w.page.get_by_role("link", name="new@example.org")).to_have_count(1)
 
 
 def test_an_admin_makes_a_link_and_its_owner_sets_a_password(window, admin, member):
@@ -60,7 +61,7 @@ def test_an_admin_makes_a_link_and_its_owner_sets_a_password(window, admin, memb
     w.open(f"/people/{member.id}/")
     w.page.get_by_role("button", name="Create a one-time link").click()
     link = shown_link(w)
-    assert w.page.get_by_role("button", name="Copy the link").is_visible()
+    expect(w.page.get_by_role("button", name="Copy the link")).to_be_visible()
     owner = window(java_script_enabled=False)  # without script the link is pasted
     owner.page.goto(link)
     owner.page.get_by_label("Your link").fill(link)
@@ -90,7 +91,7 @@ def test_a_password_change_signs_the_other_window_out(window, admin):
     w.page.get_by_label("Confirm password").fill(NEW)
     w.page.get_by_role("button", name="Change password").click()
     w.page.get_by_text("one API token is revoked").wait_for()
-    other.page.wait_for_url("**/login/**", timeout=20_000)  # by its next poll, every few seconds
+    other.page.wait_for_url("**/login/**")  # by its next poll, every few seconds
     w.page.get_by_label("Also revoke my API tokens").check()
     w.page.get_by_role("button", name="Sign out everywhere else").click()
     w.page.get_by_text("You are signed out everywhere else").wait_for()

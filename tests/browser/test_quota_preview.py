@@ -1,6 +1,7 @@
 """The preview of a limit, from the form to the saved limit."""
 
 import pytest
+from playwright.sync_api import expect
 
 from federation.models import Job, PriorityClass
 from quotas.models import QuotaLimit
@@ -37,12 +38,12 @@ def test_a_limit_is_previewed_corrected_and_saved(window, admin, home, width, sc
     w.page.get_by_role("button", name="Preview").click()
     w.page.get_by_role("heading", name="Are stopped: 1").wait_for()
     w.page.get_by_role("heading", name="Wait longer: 1").wait_for()
-    assert w.page.get_by_role("link", name="young").count() == 1
+    expect(w.page.get_by_role("link", name="young")).to_have_count(1)
     assert not w.page.evaluate(WIDE)
     assert own().nominal == 16000
     w.page.get_by_role("button", name="Back to the form").click()
     w.page.get_by_role("button", name="Preview").wait_for()
-    assert w.page.locator("[name=nominal]").input_value() == "4"
+    expect(w.page.locator("[name=nominal]")).to_have_value("4")
     w.page.locator("[name=nominal]").fill("16")
     w.page.get_by_role("button", name="Preview").click()
     w.page.get_by_text("does the same with this limit as without it").or_(

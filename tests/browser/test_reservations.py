@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from playwright.sync_api import expect
 
 from federation.models import Reservation
 from foundation.clock import now
@@ -29,20 +30,20 @@ def test_nodes_are_reserved_shortened_and_given_back(window, admin):
     page.get_by_label("Until (UTC)").fill(local(240))
     page.get_by_label("GPU models").fill("H100-80GB")
     page.get_by_role("button", name="Reserve").click()
-    assert "eval-week is reserved on north." in page.get_by_role("status").all_inner_texts()
+    page.get_by_role("status").get_by_text("eval-week is reserved on north.", exact=True).wait_for()
     row = Reservation.objects.get()
-    assert page.get_by_role("table", name="Nodes").get_by_text(row.reserved_nodes.get().node).is_visible()
+    expect(page.get_by_role("table", name="Nodes").get_by_text(row.reserved_nodes.get().node)).to_be_visible()
     page.get_by_label("New end (UTC)").fill(local(400))
     page.get_by_role("button", name="Shorten").click()
-    assert "a reservation can only be shortened" in page.locator("#e-ends_at").inner_text()
+    expect(page.locator("#e-ends_at")).to_contain_text("a reservation can only be shortened")
     page.get_by_label("New end (UTC)").fill(local(120))
     page.get_by_role("button", name="Shorten").click()
-    assert page.get_by_text("Requested end").is_visible()
+    expect(page.get_by_text("Requested end")).to_be_visible()
     page.get_by_text("Cancel", exact=True).click()
     page.get_by_role("button", name="Cancel the reservation").click()
-    assert page.locator(".state").first.inner_text().strip() == "cancelled"
+    expect(page.locator(".state").first).to_have_text("cancelled")
     page.get_by_role("link", name="Reservations", exact=True).first.click()
-    assert page.get_by_text("No reservations").is_visible()
+    expect(page.get_by_text("No reservations")).to_be_visible()
 
 
 def test_what_cannot_be_reserved_is_told_beside_the_form(window, admin):
@@ -53,13 +54,13 @@ def test_what_cannot_be_reserved_is_told_beside_the_form(window, admin):
     page.get_by_label("Name").fill("ÜBER")
     page.get_by_label("Until (UTC)").fill(local(-5))
     page.get_by_role("button", name="Reserve").click()
-    assert page.locator("#e-name").is_visible()
-    assert page.locator("#e-ends_at").is_visible()
+    expect(page.locator("#e-name")).to_be_visible()
+    expect(page.locator("#e-ends_at")).to_be_visible()
     page.get_by_label("Name").fill("second")
     page.get_by_label("Until (UTC)").fill(local(60))
     page.get_by_role("button", name="Reserve").click()
-    assert "No cluster has enough free nodes in that period." in page.get_by_role("alert").inner_text()
-    assert "reservation eval of acme holds 1 node" in page.get_by_role("alert").inner_text()
+    expect(page.get_by_role("alert")).to_contain_text("No cluster has enough free nodes in that period.")
+    expect(page.get_by_role("alert")).to_contain_text("reservation eval of acme holds 1 node")
 
 
 def test_a_job_shows_its_reservation(window, admin):
@@ -69,7 +70,7 @@ def test_a_job_shows_its_reservation(window, admin):
     w = window().sign_in(admin)
     w.open(f"/jobs/{job.id}/")
     w.page.get_by_role("link", name="eval", exact=True).click()
-    assert w.page.url.endswith(f"/reservations/{reserved}/")
+    w.page.wait_for_url(f"**/reservations/{reserved}/")
 
 
 def test_the_form_submits_into_a_reservation(window, admin):
@@ -82,4 +83,4 @@ def test_the_form_submits_into_a_reservation(window, admin):
     w.page.get_by_label("Deadline, minutes").fill("10")
     w.page.get_by_role("button", name="Submit the job").click()
     w.page.get_by_role("link", name="eval", exact=True).click()
-    assert w.page.url.endswith(f"/reservations/{reserved}/")
+    w.page.wait_for_url(f"**/reservations/{reserved}/")
