@@ -14,6 +14,8 @@ import psycopg
 from django.db import connection
 from psycopg import sql
 
+from tests.near import near
+
 KEPT = {"django_content_type", "auth_permission"}
 NOT_OURS = {"context", "cursor_factory", "prepare_threshold"}
 """Parameters of Django's sessions that this one has otherwise."""
@@ -91,7 +93,7 @@ def _session() -> psycopg.Connection[Any]:
     if not _sessions or _sessions[0].closed:
         _sessions.clear()
         given = {name: value for name, value in connection.get_connection_params().items() if name not in NOT_OURS}
-        session = psycopg.connect(**given, autocommit=True, prepare_threshold=0)
+        session = psycopg.connect(**near(given), autocommit=True, prepare_threshold=0)
         session.execute("SET session_replication_role = replica", prepare=False)
         _sessions.append(session)
     return _sessions[0]

@@ -7,18 +7,24 @@ end: the server parsed and planned nearly every statement of a test for that tes
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.db.backends.postgresql.base import DatabaseWrapper
+from psycopg import _queries
 from psycopg._preparing import Prepare, PrepareManager
 from psycopg.pq.abc import PGresult
+
+from tests.near import near
 
 USES_BEFORE = 1
 """A text that comes only once, such as that of a savepoint, is never prepared."""
 MOST = 1000
 """Each takes some tens of KB of the server's memory."""
+PARSED, LONGEST = 4096, 2**15
+"""psycopg parses a text again unless it is short and one of the last 128: all tests have some thousands."""
 CHANGES = re.compile(rb"(?:CREATE|DROP|ALTER|DISCARD ALL|DEALLOCATE ALL)\b")
 """What the server answers to commands after which a prepared statement may fail."""
 _new = DatabaseWrapper.get_new_connection
@@ -54,16 +60,18 @@ class KeptStatements(PrepareManager):
 
 @contextmanager
 def statements_are_kept() -> Iterator[None]:
-    """Meanwhile new sessions keep what they have prepared, if they prepare at all."""
+    """Meanwhile new sessions use the server's socket (`tests/near.py`), and keep what they have prepared, if they prepare at all."""
 
     def opened(self: DatabaseWrapper, parameters: dict[str, Any]) -> Any:
-        session = _new(self, parameters)
+        session = _new(self, near(parameters))
         if session.prepare_threshold is not None:
             session._prepared = KeptStatements()
         return session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DatabaseWrapper, "get_new_connection", opened)
+        patch.setattr(_queries, "_query2pg", lru_cache(PARSED)(_queries._query2pg_nocache))
+        patch.setattr(_queries, "MAX_CACHED_STATEMENT_LENGTH", LONGEST)
         yield
 
 

@@ -19,6 +19,7 @@ import pytest
 from devtools import prepared
 from devtools.check import PLACEHOLDERS
 from devtools.embedded import is_configured, servers
+from tests.near import SOCKETS
 
 MIGRATED = "MIGRATED_DATABASE"
 """The variable that names the migrated database of the server, if it has one."""
@@ -73,7 +74,9 @@ def start() -> None:
     stack = ExitStack()
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     atexit.register(stack.close)
+    sockets = home / "sockets"
     if not is_configured("DATABASE_URL"):
         prepared.fill(home)
         os.environ[MIGRATED] = prepared.TEMPLATE
-    os.environ.update(stack.enter_context(servers(home, durable=False)))
+        os.environ[SOCKETS] = str(sockets)
+    os.environ.update(stack.enter_context(servers(home, durable=False, sockets=sockets)))

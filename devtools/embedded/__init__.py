@@ -24,10 +24,10 @@ from .running import write_private as write_private
 from .valkey_server import valkey as valkey
 
 
-def services(home: Path, *, durable: bool = True) -> dict[str, Service]:
-    """The servers without a configured variable, by that variable."""
+def services(home: Path, *, durable: bool = True, sockets: Path | None = None) -> dict[str, Service]:
+    """The servers without a configured variable, by that variable; the others as for `postgres`."""
     wanted: dict[str, Callable[[], Service]] = {
-        "DATABASE_URL": lambda: postgres(home, durable=durable),
+        "DATABASE_URL": lambda: postgres(home, durable=durable, sockets=sockets),
         "REDIS_URL": lambda: valkey(home),
     }
     return {name: make() for name, make in wanted.items() if not is_configured(name)}
@@ -39,12 +39,12 @@ def is_configured(name: str) -> bool:
 
 
 @contextmanager
-def servers(home: Path, *, durable: bool = True) -> Iterator[dict[str, str]]:
+def servers(home: Path, *, durable: bool = True, sockets: Path | None = None) -> Iterator[dict[str, str]]:
     """DATABASE_URL and REDIS_URL: those already configured, or embedded servers for as long as the context lasts."""
     found = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL") if os.environ.get(name)}
     started: list[tuple[Service, subprocess.Popen[bytes]]] = []
     try:
-        for name, service in services(home, durable=durable).items():
+        for name, service in services(home, durable=durable, sockets=sockets).items():
             started.append((service, service.start()))
             found[name] = service.url
         yield found

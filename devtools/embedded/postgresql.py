@@ -31,8 +31,9 @@ OWNER = "switchyard"
 RUNTIME = "switchyard_runtime"
 
 
-def postgres(home: Path, *, durable: bool = True) -> Service:
-    """PostgreSQL on loopback with its data in `home`/postgres; creates the data folder on first use.
+def postgres(home: Path, *, durable: bool = True, sockets: Path | None = None) -> Service:
+    """PostgreSQL on loopback with its data in `home`/postgres; creates the data folder on first use. It also listens on a socket
+    in the folder `sockets`, if given.
 
     Call it only while no other process can be using this home: it removes what a killed server left behind.
     """
@@ -46,7 +47,12 @@ def postgres(home: Path, *, durable: bool = True) -> Service:
     port = port_of(home, "postgres")
     # A trial may give up durability, a gateway never.
     safety = [] if durable else ["fsync=off", "full_page_writes=off", "synchronous_commit=off"]
-    settings = ["max_connections=200", "shared_buffers=128MB", "unix_socket_directories=", "log_timezone=UTC", *safety]
+    if sockets is not None:
+        sockets.mkdir(exist_ok=True)
+        if user is not None:
+            shutil.chown(sockets, user)
+    listening = f"unix_socket_directories={sockets or ''}"
+    settings = ["max_connections=200", "shared_buffers=128MB", listening, "log_timezone=UTC", *safety]
     server = f"postgresql://{OWNER}:{password}@127.0.0.1:{port}"
     return Service(
         "PostgreSQL",

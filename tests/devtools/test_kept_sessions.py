@@ -1,7 +1,9 @@
 """Tests that commit share one session of the database, and nothing else."""
 
+import os
 import threading
 
+import psycopg
 import pytest
 from django.db import connection, transaction
 
@@ -12,6 +14,7 @@ from tests.emptying import empty_tables, needs_new_session
 from tests.kept_sessions import end_sessions, sessions_are_kept
 from tests.kept_statements import forget_statements
 from tests.kept_threads import KeptPools
+from tests.near import SOCKETS
 
 STATE = """
 SELECT pg_backend_pid(), current_setting('statement_timeout'), current_setting('session_replication_role'), current_setting('TimeZone'),
@@ -119,6 +122,19 @@ def test_statements_stay_prepared_after_a_rollback_and_a_changed_table_is_seen()
     finally:
         with connection.cursor() as cursor:
             cursor.execute("DROP TABLE numbers")
+
+
+@pytest.mark.skipif(SOCKETS not in os.environ, reason="the server was given")
+@pytest.mark.django_db(transaction=True)
+def test_sessions_of_this_process_use_the_servers_socket():
+    asked = "SELECT inet_server_addr() IS NULL"
+    for _ in range(2):
+        with connection.cursor() as cursor:
+            cursor.execute(asked)
+            assert cursor.fetchone() == (True,)
+        assert not needs_new_session()
+    with psycopg.connect(os.environ["DATABASE_URL"]) as session:
+        assert session.execute(asked).fetchone() == (False,), "processes of the gateway do not"
 
 
 @pytest.mark.django_db(transaction=True)
