@@ -1,8 +1,10 @@
-"""How many examples a law gets."""
+"""How many examples a law gets, and which of a walk's seeds are laws."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 HAS_ALL = bool(os.environ.get("ALL_EXAMPLES"))
@@ -20,3 +22,8 @@ def share_of(most: int) -> int:
 def examples(most: int, *, suppressed: Collection[HealthCheck] = ()) -> settings:
     """The settings of a law with this number of examples in `make test-long`."""
     return settings(max_examples=share_of(most), suppress_health_check=suppressed)
+
+
+def seeds(numbers: Sequence[int], *, quick: int = 1) -> list[Any]:
+    """Parameters of a walk that takes longer than half a second: the first few are quick tests, the others laws."""
+    return [*numbers[:quick], *(pytest.param(number, marks=pytest.mark.law) for number in numbers[quick:])]

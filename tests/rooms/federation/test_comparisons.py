@@ -122,6 +122,7 @@ def test_jobs_that_are_kept_after_their_end_are_recorded_once(cluster, submitter
     )
     while not Attempt.objects.filter(id=attempt.id, finished_at__isnull=False).exists():
         operations.reconcile_clusters()
+        time.sleep(0.1)
     assert recorded[-1][0].outcome == "succeeded"
     before = len(recorded)
     operations.reconcile_clusters()

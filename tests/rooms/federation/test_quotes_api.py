@@ -15,6 +15,7 @@ from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM
 from tests.builders import bearer, bind, make_cluster, make_flavor, make_limit, make_node, make_spec, make_tenant
 from tests.builders import make_user as new_user
+from tests.laws import seeds
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quotes_look_anew")]
 TENANT = "acme/research"
@@ -218,7 +219,7 @@ def some_spec(chance, number):
     }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(range(3)))
 def test_a_quote_a_submission_and_a_round_agree(api, fleet, seed):
     chance = random.Random(seed)
     make_limit("acme", nominal="40")

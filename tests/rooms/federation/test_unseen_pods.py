@@ -246,3 +246,4 @@ def cancel_and_end(submitter, attempt):
     while not Attempt.objects.filter(finished_at__isnull=False).exists():
         assert now() < deadline
         operations.dispatch_attempts()
+        time.sleep(0.02)

@@ -9,12 +9,13 @@ from tenancy.engine.roles import GRANTS, Permission, Role, Scope
 from tenancy.models import RoleBinding, Tenant, User
 from tenancy.queries import SYSTEM, Actor, actor_for, require, tenant_by_id, tenant_by_path, visible_tenants
 from tests.builders import bind, join, make_tenant, make_user
+from tests.kept_rows import once_a_module
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tree")]
 TREE = ["acme", "acme/research", "acme/research/vision", "acme/sales", "other", "other/research"]
 
 
-@pytest.fixture(autouse=True)
+@once_a_module
 def tree() -> None:
     for path in TREE:
         make_tenant(path)
