@@ -150,7 +150,7 @@ class JobSeen:
     """A batch/v1 Job of ours. `outcome` is `succeeded` or `failed` once Complete or Failed is true, else empty.
 
     `started_at` is when it was last unsuspended. `ended_pods` is the number of its pods that have ended, as its
-    controller counted them, whether they still exist or not.
+    controller counted them, whether they still exist or not. `parallelism` is how many run at the same time.
     """
 
     namespace: str
@@ -165,6 +165,7 @@ class JobSeen:
     is_terminating: bool
     started_at: datetime | None = None
     ended_pods: int = 0
+    parallelism: int = 1
 
 
 @dataclass(frozen=True, slots=True)

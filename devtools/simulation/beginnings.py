@@ -16,6 +16,7 @@ from . import (
     consolidating,
     crowding,
     data_copies,
+    elastic,
     image_pulls,
     logs,
     previewing,
@@ -44,6 +45,7 @@ def configure(seed: int, rates: Mapping[str, float]) -> None:
     """The half-life of past use in this world, and how long jobs wait for room."""
     crowding.install(is_soon=bool({crowding.KIND, consolidating.KIND} & rates.keys()))
     data_copies.configure(is_on=data_copies.KIND in rates)
+    elastic.configure(is_on=elastic.KIND in rates)
     is_other = "limits_shaped" in rates and seed % 2 == 0
     settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
 
@@ -56,6 +58,7 @@ def begin(world: "World") -> None:
     logs.begin(world)
     crowding.begin(world)
     consolidating.begin(world)
+    elastic.begin(world)
     data_copies.begin(world)
     attaching.begin(world)
     previewing.begin(world)
@@ -76,6 +79,8 @@ def submissions_of(world: "World") -> list[Submission]:
         return crowding.submissions(world.seed, wanted)
     if consolidating.KIND in rates:
         return consolidating.submissions(world.seed, wanted)
+    if elastic.KIND in rates and elastic.has_own_jobs(world.seed):
+        return elastic.submissions(world.seed, wanted)
     found = plan(world.seed, wanted, world.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates)
     make_threatened(found, is_noticed="spot_notice" in rates)
     logs.let_decide(world.seed, rates, found)
@@ -85,6 +90,8 @@ def submissions_of(world: "World") -> list[Submission]:
         data_copies.equip(world.seed, found)
     if attaching.KIND in rates:
         attaching.equip(world.seed, found)
+    if elastic.KIND in rates:
+        elastic.equip(world.seed, found)
     return [_hastened(one, world.scale.haste) for one in few(found, world.scale.most_jobs)]
 
 

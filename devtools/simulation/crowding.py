@@ -63,8 +63,13 @@ def install(*, is_soon: bool) -> None:
 def begin(world: "World") -> None:
     """Quota suffices: only room is short."""
     if KIND in world.faults.rates:
-        for path in ("acme", *TEAMS):
-            world.wish(f"allows {path} more", lambda path=path: put_limit(SYSTEM, path, "gpu", nominal=AMPLE))  # type: ignore[misc]
+        make_ample(world)
+
+
+def make_ample(world: "World") -> None:
+    """No limit is short."""
+    for path in ("acme", *TEAMS):
+        world.wish(f"allows {path} more", lambda path=path: put_limit(SYSTEM, path, "gpu", nominal=AMPLE))  # type: ignore[misc]
 
 
 @judging

@@ -135,6 +135,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     # events
     "attached": (1.0, 3.0),
     "previewed": (1.0, 2.0),
+    # from the beginning on
+    "elastic": (1.0, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (

@@ -42,6 +42,7 @@ NEWER = (
     "hangs_long",
     "attached",
     "previewed",
+    "elastic",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 

@@ -29,7 +29,7 @@ SELECT next.id, cluster.name, origin.name, move.clusters::text
   JOIN federation_attempt AS next ON next.job_id = move.job_id AND next.number = attempt.number + 1
   JOIN clusters_cluster AS cluster ON cluster.id = next.cluster_id
  WHERE next.reserved_at < attempt.finished_at + interval '590 seconds'
-   AND (next.cluster_id = attempt.cluster_id AND move.cause <> 'consolidation'
+   AND (next.cluster_id = attempt.cluster_id AND move.cause NOT IN ('consolidation', 'growth')
         OR move.clusters <> '{}' AND NOT next.cluster_id = ANY(move.clusters))
  ORDER BY 1
 """
@@ -71,7 +71,7 @@ SELECT move.attempt_id, move.cause
   FROM federation_move AS move
   JOIN federation_job AS job ON job.id = move.job_id
   JOIN federation_attempt AS attempt ON attempt.id = move.attempt_id
- WHERE move.cause NOT IN ('user', 'consolidation')
+ WHERE move.cause NOT IN ('user', 'consolidation', 'growth')
    AND (coalesce(job.spec->>'moves', 'never') <> 'when_needed' OR move.stay_seconds <= move.cost_seconds
         OR move.cause = 'drain' AND NOT EXISTS (
            SELECT FROM tenancy_auditentry AS entry

@@ -172,7 +172,7 @@ def seen(thing: Node | Pod | Job) -> NodeSeen | PodSeen | JobSeen:
         thing.namespace, thing.name, thing.uid, dict(thing.labels), suspended=thing.suspended, outcome=thing.outcome,
         reason=thing.reason, message=thing.message, finished_at=instant(thing.finished_us),
         is_terminating=thing.is_terminating, started_at=instant(thing.started_us),
-        ended_pods=len(thing.succeeded) + thing.failed,
+        ended_pods=len(thing.succeeded) + thing.failed, parallelism=thing.parallelism,
     )  # fmt: skip
 
 

@@ -49,7 +49,9 @@ def the_beneficiary_fits_when_its_victims_have_ended(world: "World") -> list[str
 WITHOUT_ROOM = """
 SELECT * FROM (
     SELECT preemption.beneficiary_id,
-           (SELECT sum((pods->>'count')::int * (pods->'gpu'->>'count')::int)
+           (SELECT sum(CASE WHEN beneficiary.spec->'elastic'->>'pod_set' = pods->>'name'
+                            THEN (beneficiary.spec->'elastic'->>'min_count')::int ELSE (pods->>'count')::int END
+                       * (pods->'gpu'->>'count')::int)
               FROM jsonb_array_elements(beneficiary.spec->'pod_sets') AS pods) AS wanted,
            coalesce((SELECT sum(object.gpu_units * object.pods)
               FROM federation_attempt AS attempt

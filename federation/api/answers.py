@@ -8,7 +8,7 @@ from uuid import UUID
 
 from billing.queries import CostView
 from federation.engine.lifecycle import JobState
-from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
+from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, RemoteObject
 from federation.queries.artifacts import ArtifactLine
 from federation.queries.failures import diagnosis_of
 from federation.queries.jobs import expected_start, newest_attempt
@@ -109,7 +109,7 @@ def cost_json(job: Job, cost: CostView | None) -> dict[str, Any]:
 
 def attempt_json(attempt: Attempt) -> dict[str, Any]:
     """An attempt with its objects; `object` is the first pod set's."""
-    objects = [_object_json(attempt, item.name, item.uid) for item in attempt.remote_objects.all()]
+    objects = [_object_json(attempt, item) for item in attempt.remote_objects.all()]
     price = attempt.unit_price
     return {
         "id": str(attempt.id),
@@ -152,8 +152,15 @@ def failure_json(attempt: Attempt | None) -> dict[str, Any] | None:
     }
 
 
-def _object_json(attempt: Attempt, name: str, uid: str) -> dict[str, Any]:
-    return {"api_version": "batch/v1", "kind": "Job", "namespace": attempt.namespace, "name": name, "uid": uid or None}
+def _object_json(attempt: Attempt, item: RemoteObject) -> dict[str, Any]:
+    return {
+        "api_version": "batch/v1",
+        "kind": "Job",
+        "namespace": attempt.namespace,
+        "name": item.name,
+        "uid": item.uid or None,
+        "pods": item.pods,
+    }
 
 
 def event_json(event: JobEvent) -> dict[str, Any]:

@@ -120,3 +120,16 @@ class PodSetShape(serializers.Serializer[Any]):
     )
     init = serializers.ListField(child=InitStepShape(), max_length=spec.MAX_INIT_STEPS, required=False)
     sidecars = serializers.ListField(child=SidecarShape(), max_length=spec.MAX_SIDECARS, required=False)
+
+
+class ElasticShape(serializers.Serializer[Any]):
+    """A pod set of which a run may have fewer pods than `count`. The job starts with the most that fit now."""
+
+    pod_set = serializers.CharField(required=False, max_length=63, help_text="Its name; by default the only pod set.")
+    min_count = serializers.IntegerField(
+        min_value=1, max_value=spec.MAX_COUNT, help_text="The fewest pods, at most the pod set's `count`."
+    )
+    grow = serializers.BooleanField(
+        required=False,
+        help_text="Whether the gateway may stop a run so that it continues with more pods in idle room, from a checkpoint.",
+    )

@@ -44,7 +44,13 @@ def _offer_json(offer: Offer, asked: JobQuote) -> dict[str, Any]:
         "flavor": first.flavor,
         "domain": "/".join(first.domain),
         "pod_sets": [
-            {"name": one.name, "flavor": one.flavor, "domain": "/".join(one.domain), "level": one.level}
+            {
+                "name": one.name,
+                "count": sum(one.nodes.values()),
+                "flavor": one.flavor,
+                "domain": "/".join(one.domain),
+                "level": one.level,
+            }
             for one in placed.pod_sets
         ],
         "price_per_hour": known_money(placed.hourly_cost, placed.currency),

@@ -12,6 +12,7 @@ from .shapes import LEVEL_WORDS, JobReasonShape, RuntimeShape, WhyNotShape
 
 class PlacedPodSetShape(serializers.Serializer[Any]):
     name = serializers.CharField()
+    count = serializers.IntegerField(help_text="The number of pods; of an elastic pod set the most that fit.")
     flavor = serializers.CharField()
     domain = serializers.CharField(help_text="Path below the cluster: zone/block/rack, then the clique or the node.")
     level = serializers.ChoiceField(choices=LEVEL_WORDS)

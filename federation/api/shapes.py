@@ -19,7 +19,7 @@ from placement.values.reason_codes import REASON_CODES
 from .artifact_shapes import DeclaredArtifactShape, JobArtifactShape
 from .estimates import EstimateShape
 from .failure_shapes import RULES, FailureShape, RuleShape
-from .pod_shapes import PodSetShape
+from .pod_shapes import ElasticShape, PodSetShape
 from .reports import ProgressShape
 
 JOB_STATES = [state.value for state in JobState]
@@ -134,6 +134,7 @@ class PlacementWishShape(serializers.Serializer[Any]):
         required=False,
         help_text="What its runs will write and announce; needs `reports`.",
     )
+    elastic = ElasticShape(required=False)
 
     def get_fields(self) -> dict[str, AnyField]:
         """The fields declared outside the table, then those of the table in its order."""
@@ -198,6 +199,9 @@ class ObjectShape(serializers.Serializer[Any]):
     namespace = serializers.CharField()
     name = serializers.CharField()
     uid = serializers.CharField(allow_null=True)
+    pods = serializers.IntegerField(
+        help_text="The number of pods that run at the same time; of an elastic job what was chosen."
+    )
 
 
 class WhereShape(serializers.Serializer[Any]):

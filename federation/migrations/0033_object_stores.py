@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("clusters", "0014_object_stores"),
-        ("federation", "0030_withdrawn_moves"),
+        ("federation", "0032_resized_jobs"),
     ]
 
     operations = [

@@ -14,7 +14,8 @@ MOST_CLUSTERS = 100
 class Move(models.Model):
     """A decision to stop a job's attempt so that the job continues on another cluster: a user's, or the gateway's own, which
     it makes only if staying costs more, or so that a strictly larger job fits. The latter may also lead to other nodes of the
-    same cluster (`../sql/moves.sql`). It never changes; one of a plan is deleted if its run goes on (`../sql/withdrawn_moves.sql`).
+    same cluster (`../sql/moves.sql`), and an elastic job that grows stays on its cluster. It never changes; one of a plan is deleted
+    if its run goes on (`../sql/withdrawn_moves.sql`).
     """
 
     class Cause(models.TextChoices):
@@ -23,6 +24,7 @@ class Move(models.Model):
         MAINTENANCE = "maintenance", "a maintenance window that drains begins before it ends"
         SPOT = "spot", "its node is about to be taken away"
         CONSOLIDATION = "consolidation", "a larger job fits then"
+        GROWTH = "growth", "it continues with more pods"
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="move")
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="moves")
@@ -37,7 +39,7 @@ class Move(models.Model):
     lost_seconds = models.PositiveIntegerField(help_text="Of work that it repeats.")
     cost_seconds = models.PositiveIntegerField(help_text="What moving costs: work that it repeats, and the restart.")
     stay_seconds = models.PositiveIntegerField(
-        null=True, help_text="What staying would cost; null for a user's request."
+        null=True, help_text="What staying would cost, or growth saves; null for a user's request."
     )
     consolidation = models.ForeignKey(
         Consolidation,
@@ -50,19 +52,21 @@ class Move(models.Model):
         null=True, help_text="Of a move of a plan: the size of the job, in thousandths of a GPU."
     )
     nodes = models.JSONField(
-        default=list, db_default=[], help_text="Of a move of a plan: the names of the nodes that are kept for the job."
+        default=list,
+        db_default=[],
+        help_text="Of a move of a plan, or of a job that grows: the names of the nodes that are kept for the job.",
     )
     amounts = models.JSONField(
         default=dict,
         db_default={},
-        help_text="Of a move of a plan: what its new hold will take; this quota is kept for it.",
+        help_text="Likewise what its new hold will take; this quota is kept for it.",
     )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(cause__in=["user", "drain", "maintenance", "spot", "consolidation"]),
+                condition=Q(cause__in=["user", "drain", "maintenance", "spot", "consolidation", "growth"]),
                 name="a_moves_cause_is_known",
             ),
             models.CheckConstraint(
@@ -77,7 +81,10 @@ class Move(models.Model):
             models.CheckConstraint(
                 condition=Q(cause="consolidation", consolidation__isnull=False, size_milli__isnull=False)
                 & Q(nodes__contains=[])
-                | ~Q(cause="consolidation")
+                | Q(cause="growth", consolidation__isnull=True, size_milli__isnull=True)
+                & Q(nodes__contains=[], amounts__contains={})
+                & ~Q(nodes=[])
+                | ~Q(cause__in=["consolidation", "growth"])
                 & Q(consolidation__isnull=True, size_milli__isnull=True, nodes=[], amounts={}),
                 name="a_move_of_a_plan_has_its_place",
             ),
@@ -89,7 +96,10 @@ class Move(models.Model):
                 name="a_move_names_a_bounded_number_of_clusters",
             ),
         ]
-        indexes = [models.Index(fields=["job", "created_at"], name="moves_of_job")]
+        indexes = [
+            models.Index(fields=["job", "created_at"], name="moves_of_job"),
+            models.Index(fields=["created_at"], condition=Q(cause="growth"), name="growing_moves"),
+        ]
 
     def __str__(self) -> str:
         return f"move of {self.job_id} ({self.cause})"

@@ -96,6 +96,14 @@ class PreemptionVictim(models.Model):
     loan = models.JSONField(
         null=True, help_text="The limit by which it borrowed, and by how much; null if the beneficiary is more urgent."
     )
+    nodes = models.JSONField(
+        default=list,
+        db_default=[],
+        help_text="Of an elastic job: the names of the nodes that are kept for it, to go on with fewer pods. Empty: none.",
+    )
+    amounts = models.JSONField(
+        default=dict, db_default={}, help_text="What its new hold will take there; this quota is kept for it."
+    )
 
     class Meta:
         constraints = [
@@ -104,7 +112,12 @@ class PreemptionVictim(models.Model):
                 condition=Q(times_preempted__lt=MOST_TIMES_PREEMPTED), name="a_job_is_preempted_a_few_times_at_most"
             ),
             models.CheckConstraint(condition=Q(cost_gpu_seconds__gte=0), name="a_victim_costs_nothing_or_more"),
+            models.CheckConstraint(
+                condition=Q(nodes=[], amounts={}) | Q(nodes__contains=[], amounts__contains={}) & ~Q(nodes=[]),
+                name="what_is_kept_for_a_victim_has_nodes",
+            ),
         ]
+        indexes = [models.Index(fields=["preemption"], condition=~Q(nodes=[]), name="places_kept_for_victims")]
 
     def __str__(self) -> str:
         return f"{self.attempt_id} for {self.preemption_id}"

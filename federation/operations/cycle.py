@@ -20,6 +20,7 @@ import clusters.queries
 import quotas.operations
 from billing.engine.budgets import BudgetRequest, Commitment
 from federation.engine import names
+from federation.engine.intake.elastic import spec_of_run
 from federation.engine.objects.ranks import Stretch, stretches_of
 from federation.engine.objects.rendering import kept_levels
 from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
@@ -57,6 +58,7 @@ from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Placement, PodSetPlacement
 from placement.values.model import LEVELS, JobRequest, PodSetRequest, Snapshot, Topology
 from placement.values.reason_codes import ReasonCode
+from placement.values.sizes import placed_size, size_text
 from quotas.operations import HoldRequest
 
 APPLY_BATCH = 500
@@ -140,9 +142,13 @@ class _Lookup:
         if not self._runtimes:
             self._runtimes = runtimes_of_kinds({self.requests[placed.job_id].kind for placed in placements})
 
+    def request(self, placed: Placement) -> JobRequest:
+        """The job with the pods that were placed."""
+        return placed_size(self.requests[placed.job_id], placed)
+
     def estimate(self, placed: Placement) -> dict[str, Any]:
         """The expected duration and cost of the run, as its attempt stores them; computed once for equal runs."""
-        job = self.requests[placed.job_id]
+        job = self.request(placed)
         runtime = runtime_of(job, self._runtimes, placed.pace)
         flavors = tuple([one.flavor for one in placed.pod_sets])
         alike = placed.cluster_id, flavors, job.shape, runtime
@@ -153,7 +159,7 @@ class _Lookup:
 
     def commitment(self, placed: Placement) -> Commitment:
         """What the run uses at most; computed once for equal runs."""
-        job = self.requests[placed.job_id]
+        job = self.request(placed)
         flavors = tuple([self.flavors[placed.cluster_id, one.flavor] for one in placed.pod_sets])
         alike = placed.cluster_id, tuple([flavor.name for flavor in flavors]), job.pod_sets, job.deadline_seconds
         if alike not in self._commitments:
@@ -253,6 +259,7 @@ class _Draft:
         self.attempt_id = new_id()
         self.number = job.attempts_made + 1
         self._stock = stock
+        self._request = lookup.request(placement)
 
     @cached_property
     def _supplies(self) -> list[Supplies] | None:
@@ -260,9 +267,9 @@ class _Draft:
         return self._stock.supplies(self.job, self._spec, self.placement.cluster_id)
 
     @cached_property
-    def _spec(self) -> dict[str, Any]:
-        spec: dict[str, Any] = json.decode(self.job.spec)
-        return spec
+    def _spec(self) -> Mapping[str, Any]:
+        """With the pods of this run."""
+        return spec_of_run(json.decode(self.job.spec), [one.count for one in self._request.pod_sets])
 
     @property
     def has_all_it_names(self) -> bool:
@@ -302,14 +309,14 @@ class _Draft:
 
     def objects(self) -> list[dict[str, object]]:
         """The rows of the objects, one per pod set, named after the attempt."""
-        pod_sets = self.lookup.requests[self.job.id].pod_sets
-        return [self._object(index, asked, self.placement.pod_sets[index]) for index, asked in enumerate(pod_sets)]
+        pod_sets = zip(self._request.pod_sets, self.placement.pod_sets, strict=True)
+        return [self._object(index, asked, placed) for index, (asked, placed) in enumerate(pod_sets)]
 
     def _object(self, position: int, asked: PodSetRequest, placed: PodSetPlacement) -> dict[str, object]:
         assert self._supplies is not None
         flavor = self.lookup.flavors[self.placement.cluster_id, placed.flavor]
         hosts = flavor.slice_hosts if asked.gpu else 1
-        asked_for = self.lookup.requests[self.job.id].topology
+        asked_for = self._request.topology
         topology = within_slice(asked_for, hosts)
         return {
             "attempt_id": self.attempt_id,
@@ -337,6 +344,7 @@ class _Draft:
     def _sentence(self) -> str:
         placement, risk = self.placement, self.placement.risk
         message = f"Attempt {self.number} on {placement.cluster}, flavor {placement.pod_sets[0].flavor}"
+        message += f", with {size_text(self._request)}" if self._request.elastic else ""
         told = [] if risk is None else [risk_text(risk)]
         if risk is not None and risk.hourly_cost is not None and placement.hourly_cost is not None:
             an_hour = f"{_money(placement.hourly_cost)} {placement.currency} an hour"

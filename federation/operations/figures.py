@@ -22,7 +22,7 @@ CORRECTED = Counter(
 MOVED = Counter("switchyard_jobs_moved", "Runs that users asked to move to another cluster.")
 RELOCATED = Counter(
     "switchyard_jobs_relocated",
-    "Runs that the gateway itself moves to another cluster, by what threatened them.",
+    "Runs that the gateway itself stops so that they continue elsewhere or with more pods, by cause.",
     ["cause"],
 )
 UNSEEN_PODS = Counter(

@@ -31,7 +31,7 @@ from placement.preemption.plan import claim_text, explained, plan
 from placement.values import preemption as values
 from placement.values.decisions import Wait
 from placement.values.model import Snapshot
-from placement.values.preemption import MILLI, Loan, Victim, organisation_of
+from placement.values.preemption import MILLI, KeptPlace, Loan, Victim, organisation_of
 from placement.values.quantities import duration_text
 from placement.values.reason_codes import ReasonCode
 from quotas.engine.amounts import format_amount
@@ -197,6 +197,8 @@ def record_victims(row: Preemption, victims: Iterable[Victim], now: datetime) ->
                 gpu_milli=one.run.gpu_milli,
                 cost_gpu_seconds=one.cost,
                 loan=_loan(one.loan),
+                nodes=[] if one.kept is None else list(one.kept.nodes),
+                amounts={} if one.kept is None else dict(one.kept.amounts),
             )
             for one in victims
         ]
@@ -215,11 +217,19 @@ def _stop(attempt: Attempt, victim: Victim, beneficiary: Job) -> None:
 def what_follows(victim: Victim) -> str:
     """What it means for a job that it is stopped."""
     lost = duration_text(victim.lost_seconds) if victim.lost_seconds else "no time"
-    return f"About {lost} of work is repeated. It keeps its place in the queue."
+    told = f"About {lost} of work is repeated. It keeps its place in the queue."
+    return told if victim.kept is None else f"{told} {kept_text(victim.kept, victim.run.cluster)}"
+
+
+def kept_text(kept: KeptPlace, cluster: str) -> str:
+    """`It can go on with 2 pods: 2 nodes of c1 are kept for it.`"""
+    pods = "1 pod" if kept.pods == 1 else f"{kept.pods} pods"
+    nodes = f"1 node of {cluster} is" if len(kept.nodes) == 1 else f"{len(kept.nodes)} nodes of {cluster} are"
+    return f"It can go on with {pods}: {nodes} kept for it."
 
 
 def _tell(beneficiary: Job, row: Preemption, decision: values.Preemption, snapshot: Snapshot) -> None:
-    claim = next(one for one in load_claims(snapshot.now) if one.id == row.id)
+    claim = next(one for one in load_claims(snapshot.now) if one.id == row.id and one.job_id == beneficiary.id)
     message = claim_text(claim, snapshot)
     Job.objects.filter(id=beneficiary.id).update(
         reason_code=ReasonCode.WAITING_FOR_PREEMPTION, reason_message=message, reason_at=Now(), explanation={}

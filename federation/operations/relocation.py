@@ -27,6 +27,7 @@ from tenancy.operations import record_audit
 from tenancy.queries import SYSTEM
 
 from . import figures, transitions
+from .growth import grow_jobs
 from .migration import may_be_moved, what_follows
 
 MOST_TRIALS = 20
@@ -39,7 +40,13 @@ WHY = {
 
 
 def relocate_jobs() -> int:
-    """The number of jobs whose runs are now being stopped so that they continue elsewhere. Nothing is kept between rounds."""
+    """The number of jobs whose runs are now being stopped so that they continue elsewhere, or if there are none, with more pods.
+    Nothing is kept between rounds.
+    """
+    return _relocate() or grow_jobs()
+
+
+def _relocate() -> int:
     share = Fraction(settings.RELOCATION_SHARE)
     found = threatened_runs() if share else None
     if found is None or is_dispatch_closed():

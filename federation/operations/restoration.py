@@ -21,6 +21,7 @@ import quotas.operations
 from clusters.drivers import JobSeen
 from clusters.models import Cluster
 from federation.engine import names
+from federation.engine.intake.elastic import spec_of_run
 from federation.engine.intake.normal_form import request_of
 from federation.engine.intake.reading import Faults, Fields
 from federation.engine.lifecycle import AttemptState, JobState
@@ -37,6 +38,7 @@ from foundation.problems import Conflict, Invalid
 from foundation.transactions import retried
 from placement.fleet.amounts import amounts_of, units_per_pod
 from placement.values.model import FleetFlavor, JobRequest
+from placement.values.sizes import pace_of_size, resized
 from quotas.operations import HoldRequest
 from tenancy.operations import record_audit
 from tenancy.queries import Actor, require_operator
@@ -194,7 +196,9 @@ def _adopt(cluster_id: UUID, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
             job = lock_job(job_id)
             if job is None or job.state != JobState.QUEUED or not _fits(job, attempt_id, jobs):
                 return False
-            request = _request(job)
+            request = _size_of(_request(job), attempt_id, jobs)
+            if request is None:
+                return False
             serving = _serving(request, flavors)
             return serving is not None and _take(cluster_id, attempt_id, job, request, serving, jobs)
     except IntegrityError:
@@ -203,6 +207,16 @@ def _adopt(cluster_id: UUID, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
 
 def _request(job: Job) -> JobRequest:
     return request_of(job.spec, job_id=job.id, tenant_path=job.tenant.path, shape=job.shape, priority=job.priority)
+
+
+def _size_of(request: JobRequest, attempt_id: UUID, jobs: Sequence[JobSeen]) -> JobRequest | None:
+    """The request with the pods of the object; None if the job may not have that many."""
+    elastic = request.elastic
+    if elastic is None:
+        return request
+    name = names.object_name(attempt_id, elastic.position)
+    pods = next(one.parallelism for one in jobs if one.name == name)
+    return resized(request, pods) if elastic.fewest <= pods <= elastic.most else None
 
 
 def _fits(job: Job, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
@@ -252,11 +266,13 @@ def _take(
         "number": job.attempts_made + 1,
         "cluster_id": cluster_id,
         "flavor": first.name,
+        "pace": pace_of_size(request),
         "namespace": jobs[0].namespace,
         "spec_hash": rendering.spec_hash(job.spec),
         "reserved_at": begun_at,
         "sent_at": begun_at,
     }
+    spec = spec_of_run(job.spec, [one.count for one in request.pod_sets])
     objects = [
         {
             "attempt_id": attempt_id,
@@ -265,7 +281,7 @@ def _take(
             "flavor": serving[asked.name].name,
             "capacity_type": serving[asked.name].capacity_type,
             "pods": asked.count,
-            "completions": job.spec["completions"],
+            "completions": spec["completions"],
             "gpu_units": units_per_pod(asked.gpu, serving[asked.name]) or 0,
             "cpu_millicores": asked.cpu_millicores,
             "memory_mib": asked.memory_mib,

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import connection
 from msgspec import json
 
+from federation.engine.intake.elastic import spec_of_run
 from federation.engine.intake.gpu_needs import gpu_needs_of
 from federation.engine.intake.init_and_sidecars import with_secrets
 from federation.engine.lifecycle import AttemptState
@@ -71,6 +72,7 @@ class ClaimedAttempt:
     namespace: str
     identity: rendering.Identity
     spec: Mapping[str, Any]
+    """With the number of pods that the attempt was given."""
     objects: tuple[ClaimedObject, ...]
     bounds: Bounds
     """The nodes of its cluster that it may use if it is released now: those that reservations leave to it, less those that
@@ -185,7 +187,8 @@ class ClaimedAttempt:
         mounts.lay_mounts(pod, item.mounts)
         lay_networks(manifest["spec"]["template"], item.networks)
         job_secrets.lay_secrets(pod, item.secrets, with_secrets(pod_set))
-        job_secrets.lay_report(pod, item.secrets, reports_url(self.id))
+        reports_url = f"{settings.PUBLIC_URL}/api/v1/attempts/{self.id}/reports" if settings.PUBLIC_URL else ""
+        job_secrets.lay_report(pod, item.secrets, reports_url)
         if is_gated and item.stretches:
             pod["schedulingGates"] = [{"name": ranks.GATE}]
         return manifest
@@ -200,11 +203,6 @@ class ClaimedAttempt:
             bounds=self.bounds,
             devices=item.needs,
         )
-
-
-def reports_url(attempt_id: UUID) -> str:
-    """Where the attempt reports; empty if this installation takes no reports."""
-    return f"{settings.PUBLIC_URL}/api/v1/attempts/{attempt_id}/reports" if settings.PUBLIC_URL else ""
 
 
 _ATTEMPTS = f"""
@@ -234,7 +232,7 @@ SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spe
 _OBJECTS = """
 SELECT object.attempt_id, object.id, object.position, object.name, object.uid, object.capacity_type, object.gpu_units,
        object.assumed_nodes, object.domain_selectors, object.topology_label, object.stretches,
-       object.flavor, object.promised, object.mounts, object.networks, object.secrets
+       object.flavor, object.promised, object.mounts, object.networks, object.secrets, object.pods
   FROM federation_remoteobject AS object
  WHERE object.attempt_id = ANY(%s) ORDER BY object.attempt_id, object.position
 """
@@ -291,6 +289,7 @@ class _ObjectRow(NamedTuple):
     mounts: str
     networks: str
     secrets: str
+    pods: int
 
 
 @lru_cache(maxsize=4096)
@@ -359,7 +358,7 @@ def _claimed(
             earlier_runs=row.earlier_runs,
             checkpoint=row.checkpoint or "",
         ),
-        spec=spec,
+        spec=spec_of_run(spec, [each.pods for each in objects]),
         objects=tuple(_object(each, needs) for each in objects),
         bounds=bounds,
         is_released=row.is_released,

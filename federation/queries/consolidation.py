@@ -20,6 +20,7 @@ from placement.fleet.policies import PolicyBook
 from placement.values.consolidation import Consolidating, Movable
 from placement.values.model import JobRequest, Snapshot
 from placement.values.preemption import Leaving, RoomClaim, RunningJob, organisation_of
+from placement.values.sizes import running_size
 
 MOST_MOVABLE = 2000
 HIGHEST = 2**31 - 1
@@ -172,9 +173,10 @@ def with_consolidation(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
         left = {on: max(0, settings.CONSOLIDATION_HOURLY_MOVES - made) for on, made in cursor.fetchall()}
     most = min(settings.CONSOLIDATION_MOST_MOVES, settings.CONSOLIDATION_HOURLY_MOVES)
     rules = Consolidating(share, most, movable, busy, left, resting, settings.PREEMPTION_KEEP_SECONDS)
-    again = requests_again(snapshot.now, [one.run.job_id for one in movable])
+    runs = {one.run.job_id: one.run for one in movable}
+    again = [replace(running_size(job, runs[job.id]), elastic=None) for job in requests_again(snapshot.now, list(runs))]
     overdrawn = snapshot.overdrawn or load_overdrawn()
-    return replace(snapshot, consolidation=rules, returning=again, overdrawn=overdrawn)
+    return replace(snapshot, consolidation=rules, returning=tuple(again), overdrawn=overdrawn)
 
 
 def with_plan_claims(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:

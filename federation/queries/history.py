@@ -42,9 +42,9 @@ def past_jobs(since: datetime, until: datetime) -> tuple[tuple[TraceJob, ...], i
 
 
 def _trace_job(request: JobRequest, submitted: float, seconds: float) -> TraceJob | None:
-    """None for jobs of several pod sets and on slices of GPUs, which traces cannot express."""
+    """None for elastic jobs, and jobs of several pod sets and on slices of GPUs, which traces cannot express."""
     pod_set, gpu = request.pod_sets[0], request.pod_sets[0].gpu
-    if len(request.pod_sets) > 1 or (gpu is not None and gpu.mig):
+    if request.elastic is not None or len(request.pod_sets) > 1 or (gpu is not None and gpu.mig):
         return None
     return TraceJob(
         name=str(request.id),

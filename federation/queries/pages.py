@@ -19,7 +19,7 @@ from federation.queries.artifacts import ArtifactLine, artifacts_of
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
 from federation.queries.failures import DiagnosisView, diagnosis_of
 from federation.queries.jobs import expected_start, job_states, permission_to_change
-from federation.queries.pod_set_lines import PodSetLine, pod_set_line, pod_set_text
+from federation.queries.pod_set_lines import PodSetLine, asks_text, pod_set_lines, sizes_of
 from federation.queries.preemptions import PreemptionView, preemption_views
 from federation.queries.quota_in_the_way import QuotaInTheWay, quota_in_the_way
 from federation.queries.reports import Reports, reports_of_job
@@ -104,6 +104,7 @@ class AttemptLine:
     cluster: str
     state: str
     flavor: str
+    size: str
     domain: str
     unit_price: Any
     currency: str
@@ -208,7 +209,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         priority_class=str(spec.get("priority_class", "")),
         strategy=str(spec.get("strategy", "")),
         exit_code=job.exit_code,
-        pod_sets=tuple(pod_set_line(item) for item in spec.get("pod_sets", [])),
+        pod_sets=pod_set_lines(spec),
         wishes=tuple(_wishes(spec)),
         reservation=next(iter(names_of(_reservation_ids(spec)).items()), None),
         run_time="" if (runtime := None if is_over else runtime_of_job(job)) is None else runtime_text(runtime),
@@ -220,7 +221,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         never_count=sum(group.count for group in never),
         considered_at=job.reason_at,
         quota=quota_in_the_way(actor, job),
-        attempts=_attempts(job.id),
+        attempts=_attempts(job),
         reports=reports_of_job(job, clock.now()),
         artifacts=artifacts_of([job]).get(job.id, ()),
         preemptions=preemption_views(actor, job.id),
@@ -275,7 +276,7 @@ def _line_of(job: Job, why: str) -> JobLine:
         state=job.state,
         reason_code=job.reason_code,
         reason_message=why or meaning_of(job.reason_code),
-        asks=" + ".join(pod_set_text(item) for item in job.spec.get("pod_sets", [])),
+        asks=asks_text(job.spec),
         cluster=cluster or "",
         created_by=job.created_by.email,
         created_at=job.created_at,
@@ -339,25 +340,22 @@ def _why_not(explanation: Any) -> list[WhyNot]:
     ]
 
 
-def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
-    attempts = list(Attempt.objects.filter(job_id=job_id).select_related("cluster", "diagnosis").order_by("-number"))
+def _pod_line(pod: PodRun) -> PodLine:
+    return PodLine(
+        pod.name, pod.node, pod.shown_phase, pod.reason, pod.started_at, pod.over_at, pod.exit_code, pod.init_step
+    )
+
+
+def _attempts(job: Job) -> tuple[AttemptLine, ...]:
+    attempts = list(Attempt.objects.filter(job=job).select_related("cluster", "diagnosis").order_by("-number"))
     objects: dict[UUID, list[ObjectLine]] = {attempt.id: [] for attempt in attempts}
     pods: dict[UUID, list[PodLine]] = {attempt.id: [] for attempt in attempts}
-    for remote in RemoteObject.objects.filter(attempt__in=attempts).order_by("attempt_id", "position"):
+    remotes = RemoteObject.objects.filter(attempt__in=attempts).order_by("attempt_id", "position")
+    for remote in remotes:
         objects[remote.attempt_id].append(ObjectLine(remote.name, remote.uid, remote.flavor, remote.outcome))
     for pod in PodRun.objects.filter(attempt__in=attempts).order_by("attempt_id", "position", "name")[:PODS_SHOWN]:
-        pods[pod.attempt_id].append(
-            PodLine(
-                pod.name,
-                pod.node,
-                pod.shown_phase,
-                pod.reason,
-                pod.started_at,
-                pod.over_at,
-                pod.exit_code,
-                pod.init_step,
-            )
-        )
+        pods[pod.attempt_id].append(_pod_line(pod))
+    sizes = sizes_of(job.spec, [(one.attempt_id, one.position, one.pods) for one in remotes])
     waived = runs_not_charged([attempt.id for attempt in attempts if attempt.settled_at is not None])
     return tuple(
         AttemptLine(
@@ -367,6 +365,7 @@ def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
             cluster=attempt.cluster.name,
             state=attempt.state,
             flavor=attempt.flavor,
+            size=sizes.get(attempt.id, ""),
             domain=" / ".join(part for part in attempt.domain.split("/") if part),
             unit_price=attempt.unit_price,
             currency=attempt.currency,

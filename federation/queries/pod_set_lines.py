@@ -1,17 +1,20 @@
 """Pod sets of a stored spec in words, as pages show them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from clusters.engine.resources import told
+from federation.engine.intake.elastic import elastic_of
 from federation.engine.intake.resources import resource_amounts
 
 
 @dataclass(frozen=True, slots=True)
 class PodSetLine:
     name: str
-    count: int
+    count: str
+    """`8`; of an elastic pod set `4 to 8`."""
     image: str
     cpu: str
     memory: str
@@ -22,9 +25,15 @@ class PodSetLine:
     """Its shared memory, local disk, ports, other resources, init steps and sidecars, in words; only what is set."""
 
 
-def pod_set_text(pod_set: Mapping[str, Any]) -> str:
+def asks_text(spec: Mapping[str, Any]) -> str:
+    """The pod sets of a stored spec: `4 to 8 × 8 H100-80GB + 4 CPU, 8Gi`."""
+    return " + ".join(pod_set_text(item, _fewest(spec, item)) for item in spec.get("pod_sets", []))
+
+
+def pod_set_text(pod_set: Mapping[str, Any], fewest: int | None = None) -> str:
     """`8 × 8 H100-80GB`, `4 cores, 8Gi`."""
-    count = f"{pod_set.get('count', 1)} × " if pod_set.get("count", 1) != 1 else ""
+    count = _count_text(pod_set, fewest)
+    count = "" if count == "1" else f"{count} × "
     gpu = pod_set.get("gpu")
     return count + (_gpu_text(gpu) if gpu else f"{pod_set.get('cpu', '?')} CPU, {pod_set.get('memory', '?')}")
 
@@ -38,12 +47,35 @@ def _gpu_text(gpu: Mapping[str, Any]) -> str:
     return f"{gpu.get('count', 1)} {models}"
 
 
-def pod_set_line(item: Mapping[str, Any]) -> PodSetLine:
+def pod_set_lines(spec: Mapping[str, Any]) -> tuple[PodSetLine, ...]:
+    """The pod sets of a stored spec as the page of the job shows them."""
+    return tuple(pod_set_line(item, _fewest(spec, item)) for item in spec.get("pod_sets", []))
+
+
+def sizes_of(spec: Mapping[str, Any], objects: Iterable[tuple[UUID, int, int]]) -> dict[UUID, str]:
+    """`6 of 4 to 8 pods`, by attempt, of an elastic job. `objects` are attempts with position and pods of each of their objects."""
+    elastic = elastic_of(spec)
+    if elastic is None:
+        return {}
+    return {attempt_id: elastic.text(pods) for attempt_id, position, pods in objects if position == elastic.position}
+
+
+def _fewest(spec: Mapping[str, Any], item: Mapping[str, Any]) -> int | None:
+    elastic = spec.get("elastic") or {}
+    return elastic["min_count"] if elastic and elastic["pod_set"] == item.get("name") else None
+
+
+def _count_text(item: Mapping[str, Any], fewest: int | None) -> str:
+    count = int(item.get("count", 1))
+    return f"{count}" if fewest in (None, count) else f"{fewest} to {count}"
+
+
+def pod_set_line(item: Mapping[str, Any], fewest: int | None = None) -> PodSetLine:
     """A stored pod set as the page of its job shows it."""
     command = [*item.get("command", []), *item.get("args", [])]
     return PodSetLine(
         name=str(item.get("name", "")),
-        count=int(item.get("count", 1)),
+        count=_count_text(item, fewest),
         image=str(item.get("image", "")),
         cpu=str(item.get("cpu", "")),
         memory=str(item.get("memory", "")),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -16,6 +16,7 @@ from django.db.models import F
 from federation.models import IS_LIVE, PriorityClass
 from federation.queries.attested import LACKS_MANY
 from federation.queries.in_use import ALL, InUse
+from federation.queries.queue import requests_again
 from federation.queries.releases import nodes_of
 from placement.preemption.loans import reclaiming_tenants
 from placement.values.model import Snapshot
@@ -44,6 +45,36 @@ SELECT preemption.id, preemption.beneficiary_id, preemption.cluster_id, cluster.
  WHERE preemption.ended_at IS NULL AND preemption.deadline_at > %s
  GROUP BY preemption.id, cluster.name ORDER BY preemption.id
 """
+SHRUNK = """
+SELECT preemption.id, victim.job_id, attempt.cluster_id, cluster.name, victim.nodes::text, preemption.deadline_at, victim.amounts::text,
+       tenant.path, hold.cluster_name, hold.amounts::text
+  FROM federation_preemptionvictim AS victim
+  JOIN federation_preemption AS preemption ON preemption.id = victim.preemption_id
+  JOIN federation_attempt AS attempt ON attempt.id = victim.attempt_id
+  JOIN federation_job AS job ON job.id = victim.job_id
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+  LEFT JOIN quotas_hold AS hold ON hold.holder_id = attempt.id AND attempt.finished_at IS NULL
+  LEFT JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
+ WHERE victim.nodes <> '[]' AND preemption.deadline_at > %s
+   AND job.state NOT IN ('cancelling', 'cancelled', 'suspended') AND job.suspend_requested_at IS NULL
+   AND (attempt.finished_at IS NULL OR job.state = 'queued' AND job.attempts_made = attempt.number)
+ ORDER BY 1, 2
+"""
+GROWING = """
+SELECT attempt.id, move.job_id, attempt.cluster_id, cluster.name, move.nodes::text, move.created_at + make_interval(secs => %(keep)s), move.amounts::text,
+       tenant.path, hold.cluster_name, hold.amounts::text
+  FROM federation_move AS move
+  JOIN federation_attempt AS attempt ON attempt.id = move.attempt_id
+  JOIN federation_job AS job ON job.id = move.job_id
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+  LEFT JOIN quotas_hold AS hold ON hold.holder_id = attempt.id AND attempt.finished_at IS NULL
+  LEFT JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
+ WHERE move.cause = 'growth' AND move.created_at > %(now)s::timestamptz - make_interval(secs => %(keep)s)
+   AND job.state NOT IN ('cancelling', 'cancelled', 'suspended') AND job.suspend_requested_at IS NULL
+   AND (attempt.finished_at IS NULL OR job.state = 'queued' AND job.attempts_made = attempt.number)
+ ORDER BY 1
+"""
+ELASTIC = "SELECT id FROM federation_job WHERE id = ANY(%s) AND spec ? 'elastic'"
 PREEMPTORS = """
 SELECT id FROM federation_job
  WHERE state = 'queued' AND priority_class_id = ANY(%s) ORDER BY priority DESC, id LIMIT %s
@@ -156,6 +187,7 @@ def with_preemption(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
         snapshot,
         preemptors=preemptors,
         running=running,
+        shrinking=requests_again(snapshot.now, found) if (found := _elastic(running)) else (),
         leaving=_leaving() if reclaiming else (),
         allowance=load_allowance(organisations),
         overdrawn=load_overdrawn(),
@@ -169,10 +201,20 @@ def _borrowing(snapshot: Snapshot) -> set[str]:
 
 
 def load_claims(now: datetime) -> tuple[RoomClaim, ...]:
-    """The nodes that are kept at this time for jobs for which others are being stopped. One query."""
+    """The nodes that are kept at this time for jobs for which others are being stopped, and for those of these that go on with
+    fewer or more pods. Three queries.
+    """
     with connection.cursor() as cursor:
         cursor.execute(CLAIMS, [now])
         rows = cursor.fetchall()
+        cursor.execute(SHRUNK, [now])
+        resized = [_resized("shrunk", _Resized(*row)) for row in cursor.fetchall()]
+        cursor.execute(GROWING, {"now": now, "keep": settings.PREEMPTION_KEEP_SECONDS})
+        resized += [_resized("grows", _Resized(*row)) for row in cursor.fetchall()]
+    return (*resized, *_of_waiting(rows))
+
+
+def _of_waiting(rows: Iterable[tuple[Any, ...]]) -> tuple[RoomClaim, ...]:
     return tuple(
         RoomClaim(
             row_id,
@@ -188,6 +230,36 @@ def load_claims(now: datetime) -> tuple[RoomClaim, ...]:
         )
         for row_id, job_id, cluster_id, cluster, nodes, until_at, victims, ended, borrowers, amounts in rows
     )
+
+
+class _Resized(NamedTuple):
+    """The columns of SHRUNK and GROWING."""
+
+    id: UUID
+    job_id: UUID
+    cluster_id: UUID
+    cluster: str
+    nodes: str
+    until_at: datetime
+    amounts: str
+    path: str | None
+    held_on: str | None
+    held: str | None
+
+
+def _resized(kind: str, row: _Resized) -> RoomClaim:
+    leaving = None
+    if row.path is not None and row.held_on is not None and row.held is not None:
+        leaving = Leaving(row.path, row.held_on, json.loads(row.held))
+    place = row.id, row.job_id, row.cluster_id, row.cluster, tuple(json.loads(row.nodes)), row.until_at
+    return RoomClaim(*place, 0, amounts=json.loads(row.amounts), kind=kind, leaving=leaving)
+
+
+def _elastic(running: Sequence[RunningJob]) -> list[UUID]:
+    """Those of the running jobs that are elastic."""
+    with connection.cursor() as cursor:
+        cursor.execute(ELASTIC, [[run.job_id for run in running]])
+        return [job_id for (job_id,) in cursor.fetchall()]
 
 
 def _leaving() -> tuple[Leaving, ...]:

@@ -258,6 +258,8 @@ NEVER_BEGUN = frozenset(
 """Ends of attempts after which their job tries other clusters first."""
 OURS = Q(diagnosis__isnull=True) | Q(diagnosis__rule__startswith=f"{OWNER}: ")
 """Of ends that a rule of the job or a tenant judged, the rule says what the job avoids."""
+GOES_ON_THERE = (Move.Cause.CONSOLIDATION, Move.Cause.GROWTH)
+"""Moves after which a job may go on where it was, on the nodes that are kept for it."""
 TOO_MUCH_FAILS = "too many of the latest attempts failed because of the infrastructure"
 
 
@@ -282,7 +284,7 @@ def _refusals(now: datetime, ids: list[UUID], *, heeds_names: bool = True) -> Ma
         if reason == ReasonCode.REFUSED_BY_CLUSTER:
             found[job_id][cluster_id] = ClusterRefusal(cluster_id, said)
             continue
-        if cause == Move.Cause.CONSOLIDATION:  # its plan keeps only the nodes from it that the larger job takes
+        if cause in GOES_ON_THERE:
             continue
         if reason == ReasonCode.MIGRATED:
             found[job_id][cluster_id] = moved_away(cluster_id)

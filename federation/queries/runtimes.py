@@ -31,7 +31,7 @@ def runtime_of_job(job: Job) -> Runtime | None:
     """A job's expected run time, from history, else from its own estimate; None if nothing is known.
 
     For a job with throughputs of GPU models, it is the time on the model where it runs, or on the slowest while it
-    waits.
+    waits; for an elastic one likewise with the pods of its run, or its fewest.
     """
     groups = groups_of(job.tenant_id, job.spec)
     history = predict(groups, _histories(groups))
@@ -39,7 +39,7 @@ def runtime_of_job(job: Job) -> Runtime | None:
 
 
 def _pace(job: Job) -> float:
-    if not job.spec.get("throughput"):
+    if not (job.spec.get("throughput") or job.spec.get("elastic")):
         return 1.0
     live = Attempt.objects.filter(job_id=job.id, state__in=LIVE_ATTEMPT_STATES)
     return live.values_list("pace", flat=True).first() or 1.0

@@ -1,16 +1,27 @@
--- A move leads to another cluster, or, as part of a plan, also to other nodes of the same one. Of a plan, it makes room only for a
--- waiting job of the same organisation that is strictly larger and at least as urgent: so two jobs never move each other in turn.
+-- A move leads to another cluster, or, as part of a plan, also to other nodes of the same one. A job that grows stays on its cluster, and
+-- asks for it. Of a plan, a move makes room only for a waiting job of the same organisation that is strictly larger and at least as
+-- urgent: so two jobs never move each other in turn.
 -- The gateway itself moves a job at most three times in a day. Callers lock the jobs.
 CREATE OR REPLACE FUNCTION federation_check_move() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM federation_attempt AS attempt
       WHERE attempt.id = NEW.attempt_id AND attempt.job_id = NEW.job_id AND attempt.finished_at IS NULL
         AND attempt.stop_reason = 'migrated'
-        AND (NEW.cause = 'consolidation' OR attempt.cluster_id <> NEW.expected_id)
+        AND (NEW.cause = 'consolidation' OR (attempt.cluster_id = NEW.expected_id) = (NEW.cause = 'growth'))
         AND NOT attempt.cluster_id = ANY(NEW.clusters);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'job % is not being moved away from there', NEW.job_id
             USING ERRCODE = 'check_violation', CONSTRAINT = 'a_move_leads_away';
+    END IF;
+    IF NEW.cause = 'growth' AND NOT EXISTS (
+        SELECT FROM federation_job AS job
+          JOIN federation_remoteobject AS object ON object.attempt_id = NEW.attempt_id
+         WHERE job.id = NEW.job_id AND job.spec @> '{"elastic": {"grow": true}}'
+           AND job.spec -> 'pod_sets' -> object.position::int ->> 'name' = job.spec -> 'elastic' ->> 'pod_set'
+           AND object.pods < (job.spec -> 'pod_sets' -> object.position::int ->> 'count')::int
+    ) THEN
+        RAISE EXCEPTION 'job % does not ask to grow', NEW.job_id
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'only_jobs_that_ask_for_it_grow';
     END IF;
     IF NEW.cause = 'consolidation' AND NOT EXISTS (
         SELECT FROM federation_consolidation AS plan

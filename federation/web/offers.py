@@ -31,6 +31,8 @@ class OfferLine:
     region: str
     flavor: str
     domain: str
+    size: str
+    """How many of an elastic job's pods; empty for a job of one size."""
     hourly_cost: Decimal | None
     work_cost: Decimal | None
     """Of an hour of work that is not lost, where some is expected to be."""
@@ -101,6 +103,7 @@ def _line(offer: Offer, asked: JobQuote) -> OfferLine:
         region=asked.regions[placed.cluster],
         flavor=", ".join(dict.fromkeys(one.flavor for one in placed.pod_sets)),
         domain="/".join(filter(None, placed.pod_sets[0].domain)),
+        size=offer.size,
         hourly_cost=placed.hourly_cost,
         work_cost=placed.risk.hourly_cost if placed.risk else None,
         risk=risk_text(placed.risk) if placed.risk else "",

@@ -57,6 +57,7 @@ CONTROL_OF = {
     f"{POD}.command": "command",
     f"{POD}.env": "env",
     f"{POD}.count": "count",
+    "elastic.min_count": "min_count",
     f"{POD}.cpu": "cpu",
     f"{POD}.memory": "memory",
     f"{POD}.gpu": "kind",
@@ -192,6 +193,8 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
         spec["priority_class"] = values["priority_class"]
     if values.get("reports"):
         spec["reports"] = True
+    if fewest := values.get("min_count", "").strip():
+        spec["elastic"] = {"min_count": whole_number(fewest)}
     if errors:
         raise Invalid(errors=errors)
     return spec

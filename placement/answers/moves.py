@@ -8,6 +8,7 @@ from placement.fleet.prices import hourly_cost
 from placement.values.decisions import Placement, Wait
 from placement.values.model import JobRequest, Snapshot
 from placement.values.preemption import MILLI, RESTART_SECONDS, RunningJob
+from placement.values.sizes import running_size
 
 AN_HOUR = 3600
 _STEP = Decimal("0.000001")
@@ -44,7 +45,8 @@ def quoted(snapshot: Snapshot, job: JobRequest, run: RunningJob, outcome: Placem
     flavors = tuple(flavor for flavor in found if flavor is not None)
     if not flavors or len(flavors) != len(job.pod_sets):
         return MoveQuote(snapshot.now, outcome, None, "USD")
-    return MoveQuote(snapshot.now, outcome, hourly_cost(job.pod_sets, flavors), flavors[0].currency)
+    running = running_size(job, run)
+    return MoveQuote(snapshot.now, outcome, hourly_cost(running.pod_sets, flavors), flavors[0].currency)
 
 
 def gpu_hours(run: RunningJob, seconds: int) -> Decimal:

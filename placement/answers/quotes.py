@@ -35,6 +35,7 @@ from placement.values.images import KnownImage
 from placement.values.model import JobRequest, LimitState, Runtime, Snapshot, TypicalPod
 from placement.values.preemption import RunningJob
 from placement.values.reason_codes import ReasonCode
+from placement.values.sizes import placed_size, size_text
 from quotas.engine.borrowing import Chain, left
 from quotas.engine.origin import Lenders, Origin
 
@@ -69,13 +70,15 @@ class Offer:
     """One way to run the job: `placement` as the cycle would decide it, best first.
 
     `expected_start` is the snapshot's time if there is room now, else the time at which room is expected; later by the
-    pull of its images. `quota` says whose quota it takes; None if there is no room now. `estimate` is for a run from when there is room that takes the median of the quote's `runtime`, at the pace there.
+    pull of its images. `quota` says whose quota it takes; None if there is no room now. `estimate` is for a run from when there is room that takes
+    the median of the quote's `runtime`, at the pace there. `size` says how many of an elastic job's pods it is for.
     """
 
     placement: Placement
     expected_start: datetime
     estimate: Estimate
     quota: tuple[Origin, ...] | None = None
+    size: str = ""
 
     @property
     def estimated_cost(self) -> Decimal | None:
@@ -195,7 +198,7 @@ class Quoter:
             assert found is not None
             return found
         trial = Trial(replace(self.snapshot, overdrawn=overdrawn), cycle, job)
-        placed = trial.place([run]) if trial.clusters else None
+        placed = trial.widest_place([run]) if trial.clusters else None
         if placed is not None:
             return placed
         return cycle.offers(job)[2] or Wait(job.id, ReasonCode.WAITING_FOR_CAPACITY, "no other cluster has room for it")
@@ -209,11 +212,11 @@ class Quoter:
 
     def _offer(self, job: JobRequest, placement: Placement, at: datetime) -> Offer:
         """The offer of a run that starts at `at`."""
-        cluster = self._clusters[placement.cluster_id]
+        cluster, job = self._clusters[placement.cluster_id], placed_size(job, placement)
         placed = at_start(job, placement, cluster, self.snapshot.egress, at)
         runtime = runtime_of(job, self._runtimes, placed.pace)
         pull = timedelta(seconds=0 if placed.pull is None else placed.pull.seconds)
-        return Offer(placed, at + pull, estimate_of(job, placed, cluster, runtime, at))
+        return Offer(placed, at + pull, estimate_of(job, placed, cluster, runtime, at), size=size_text(job))
 
     def _cycle(self, job: JobRequest, place: int) -> Reached:
         """The cycle when the job's turn comes, if it is put in at this place of the queue."""

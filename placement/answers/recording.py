@@ -41,23 +41,24 @@ def snapshot_text(snapshot: Snapshot) -> bytes:
 
 def without_image_names(snapshot: Snapshot) -> Snapshot:
     """The snapshot with images by number, in the order of their names: only which images are equal decides anything."""
-    names = sorted({name for job in (*snapshot.queue, *snapshot.returning) for name in job.images})
+    every = (*snapshot.queue, *snapshot.returning, *snapshot.shrinking)
+    names = sorted({name for job in every for name in job.images})
     number = {name: f"image-{position}" for position, name in enumerate(names, start=1)}
     known = {}
     for job in snapshot.queue:
         for name in job.images:
             if (found := snapshot.images.get(image_key(job.tenant_path, name))) is not None:
                 known[image_key(job.tenant_path, number[name])] = found
-    queue, again = (
+    queue, again, shrinking = (
         tuple(replace(job, images=tuple(number[name] for name in job.images)) for job in jobs)
-        for jobs in (snapshot.queue, snapshot.returning)
+        for jobs in (snapshot.queue, snapshot.returning, snapshot.shrinking)
     )
-    return replace(snapshot, queue=queue, returning=again, images=known)
+    return replace(snapshot, queue=queue, returning=again, shrinking=shrinking, images=known)
 
 
 def without_users(snapshot: Snapshot) -> Snapshot:
     """The snapshot with users by number: only which of them are equal decides anything."""
-    jobs = (*snapshot.queue, *snapshot.returning)
+    jobs = (*snapshot.queue, *snapshot.returning, *snapshot.shrinking)
     users = {job.user for job in jobs} | {user for limit in snapshot.user_limits for user in limit.held}
     users |= {run.user for run in _runs(snapshot)}
     ordered = sorted((user for user in users if user is not None), key=str)
@@ -77,6 +78,7 @@ def without_users(snapshot: Snapshot) -> Snapshot:
         snapshot,
         queue=tuple(replace(job, user=known(job.user)) for job in snapshot.queue),
         returning=tuple(replace(job, user=known(job.user)) for job in snapshot.returning),
+        shrinking=tuple(replace(job, user=known(job.user)) for job in snapshot.shrinking),
         running=tuple(replace(run, user=known(run.user)) for run in snapshot.running),
         user_limits=limits,
         consolidation=rules,

@@ -26,6 +26,7 @@ from placement.values.advance import AdvanceReservation
 from placement.values.decisions import Decisions, KeptRoom, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, LimitState, Release, Snapshot
 from placement.values.reason_codes import ReasonCode
+from placement.values.sizes import largest, pace_of_size
 from quotas.engine.borrowing import obstacle
 from quotas.engine.origin import Lenders, Origin, origins
 
@@ -37,7 +38,7 @@ from .scopes import Choice, Scope, Scopes
 from .share_reasons import ShareReasons
 from .timeline import STEP, Candidate, Seeker, Timeline, release_of, start_text
 from .verdicts import WAITING_FOR_ROOM
-from .visibility import Visibility
+from .visibility import Visibility, VisibleFleet
 
 MOST_OFFERS_PER_CLUSTER = 4
 
@@ -126,9 +127,8 @@ class Cycle:
         """Where the job would go now; None if it would wait. Deducts nothing."""
         job, visible = self._visibility.of(job)
         scope = visible.scope(job)
-        with self._own_quota(job):
-            choice = self._choose(job, scope) if scope.verdict is None else None
-        return None if choice is None else self._placement(job, choice)
+        found = self._best(job, scope, visible) if scope.verdict is None else None
+        return None if found is None else self._placement(*found)
 
     def consider(self, job: JobRequest) -> Placement | Wait:
         """Places the job and deducts what it takes, or says why it waits.
@@ -145,10 +145,9 @@ class Cycle:
         is_first = scope.verdict is None
         if scope.verdict is None:
             # 6. Take the best place that has room, quota and budget
-            with self._own_quota(job):
-                choice = self._choose(job, scope)
-            if choice is not None:
-                return self._take(job, choice)
+            found = self._best(job, scope, visible)
+            if found is not None:
+                return self._take(*found)
             # 7. Say why there is none
             scope.verdict = visible.verdict(job, scope)
         # 8. Borrow nodes that are kept for others
@@ -160,6 +159,14 @@ class Cycle:
         kept = self._keep_room(job, scope) if is_first or self._holdings.had(job) else None
         # 10. Wait, with the reasons
         return kept or Wait(job.id, *scope.verdict)
+
+    def _best(self, job: JobRequest, scope: Scope, visible: VisibleFleet) -> tuple[JobRequest, Choice] | None:
+        """The best candidate that has room, quota and budget, for the largest size of the job that has one."""
+        with self._own_quota(job):
+            if job.elastic is not None:
+                return largest(job, lambda sized: self._choose(sized, visible.scope(sized)))
+            choice = self._choose(job, scope)
+            return None if choice is None else (job, choice)
 
     def _choose(self, job: JobRequest, scope: Scope) -> Choice | None:
         """The best candidate that has room, quota and budget."""
@@ -221,7 +228,7 @@ class Cycle:
             hourly_cost=terms.hourly_cost,
             risk=terms.stakes.risk,
             egress=terms.stakes.egress,
-            pace=terms.stakes.pace,
+            pace=terms.stakes.pace * pace_of_size(job),
             pull=None if pulling is None else pulling.at(terms.pools),
         )
 
@@ -301,10 +308,12 @@ class Cycle:
         """Every placement the job could get now, best first, and why each other cluster gives none. Deducts nothing.
 
         The first is what `consider` would decide; without any, the wait is what it would return. The result has at most
-        the best MOST_OFFERS_PER_CLUSTER of each cluster.
+        the best MOST_OFFERS_PER_CLUSTER of each cluster. All are for the size with which the job would start.
         """
         job, visible = self._visibility.of(job)
         scope = visible.scope(job)
+        if job.elastic is not None and scope.verdict is None and (best := self._best(job, scope, visible)) is not None:
+            job, scope = best[0], visible.scope(best[0])
         found: list[tuple[int, Placement]] = []
         if scope.verdict is None:
             trial = scope.trial()

@@ -168,8 +168,14 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
     return state
 
 
+STOPPED_FOR = "others are being stopped for"
+
+
 def _keep_claimed(claim: RoomClaim, state: FleetState) -> None:
-    why = Closure(ReasonCode.KEPT_FOR_URGENT, "has room, but it is kept for a job that others are being stopped for")
+    whom = {"shrunk": "is stopped for a more urgent one", "grows": "goes on with more pods"}.get(
+        claim.kind, STOPPED_FOR
+    )
+    why = Closure(ReasonCode.KEPT_FOR_URGENT, f"has room, but it is kept for a job that {whom}")
     for number, positions in _positions(state.fleet, claim).items():
         state.reserve(number, dict.fromkeys(positions, why))
 

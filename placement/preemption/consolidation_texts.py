@@ -11,6 +11,9 @@ from placement.values.model import Snapshot
 from placement.values.preemption import RoomClaim
 from placement.values.reason_codes import ReasonCode
 
+OF_PLANS = ("consolidation", "moved")
+"""The kinds of claims that are about moves for larger jobs."""
+
 
 def claims_of(found: Consolidation, claim_ids: Iterator[UUID], until: datetime) -> tuple[RoomClaim, ...]:
     """What a decision keeps for the job, and for each job that moves, until a time."""
@@ -32,7 +35,7 @@ def explained(
     waits: Sequence[Wait], claims: Iterable[RoomClaim], why_not: Mapping[UUID, str], snapshot: Snapshot
 ) -> tuple[Wait, ...]:
     """The waits with what consolidation does for them, or why it does nothing."""
-    by_job = {claim.job_id: claim for claim in claims if claim.kind != "preemption"}
+    by_job = {claim.job_id: claim for claim in claims if claim.kind in OF_PLANS}
     if not by_job and not why_not:
         return tuple(waits)
     return tuple(_explained(wait, by_job.get(wait.job_id), why_not.get(wait.job_id), snapshot) for wait in waits)

@@ -13,7 +13,7 @@ limit is short. Nothing is stopped unless the job then fits.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -36,6 +36,7 @@ from placement.values.reason_codes import ReasonCode
 
 from .loans import Debt, Loans, as_many_as_may_end, is_below_one, may_end_together, reclaiming_tenants
 from .search import EXACT, Chosen, Problem, cheapest, shortlist
+from .shrinking import smaller_places
 from .trial import Trial
 
 MOST_CONSIDERED = 8
@@ -158,7 +159,7 @@ class _Planner:
     """Looks for victims for one job."""
 
     def __init__(self, snapshot: Snapshot, cycle: Cycle, job: JobRequest, exact: int) -> None:
-        self._snapshot, self._job, self._exact = snapshot, job, exact
+        self._snapshot, self._cycle, self._job, self._exact = snapshot, cycle, job, exact
         self._now = snapshot.now
         self._trial = Trial(snapshot, cycle, job)
         self._loans = Loans(snapshot, self._trial.book)
@@ -286,9 +287,10 @@ class _Planner:
     def _decision(self, found: Sequence[_Found]) -> Preemption | str:
         """The cheapest choice that the trial of placement confirms; of equal ones that on the better ranked cluster."""
         for best in sorted(found, key=lambda one: one.cost):
-            place = self._trial.place(best.victims)
-            if place is None:
+            seat = self._trial.seat(best.victims)
+            if seat is None:
                 continue
+            place, kept = seat[0], smaller_places(self._snapshot, self._cycle, self._trial, seat, best.victims)
             others = [run for run in best.pool.runs if run not in best.victims]
             debts = best.pool.debts
             return Preemption(
@@ -296,7 +298,7 @@ class _Planner:
                 cluster_id=place.cluster_id,
                 cluster=place.cluster,
                 nodes=tuple(sorted({name for pod_set in place.pod_sets for name in pod_set.nodes})),
-                victims=tuple(self._victim(run, debts) for run in best.victims),
+                victims=tuple(replace(self._victim(run, debts), kept=kept.get(run.attempt_id)) for run in best.victims),
                 considered=tuple(self._victim(run, debts) for run in others[:MOST_SHOWN]),
                 alternatives=tuple(
                     Alternative(self._trial.name_of(one.cluster), len(one.victims), self._cost(one.victims))

@@ -17,7 +17,7 @@ from uuid import UUID
 import numpy as np
 
 from placement.cycle.cycle import Bench, Cycle
-from placement.cycle.scopes import Scopes
+from placement.cycle.scopes import Choice, Scopes
 from placement.cycle.timeline import Seeker
 from placement.fleet.amounts import amounts_of
 from placement.fleet.fleet import Fleet
@@ -28,6 +28,7 @@ from placement.fleet.siting import Need, tightness
 from placement.values.decisions import Placement
 from placement.values.model import JobRequest, LimitState, Snapshot
 from placement.values.preemption import HeldPods, RunningJob
+from placement.values.sizes import largest
 from quotas.engine.borrowing import Chain, Line, falls, obstacle, rises
 
 Changes: TypeAlias = Callable[[Chain[LimitState], int], list[tuple[Line[LimitState], int]]]
@@ -113,10 +114,25 @@ class Trial:
 
     def place(self, ended: Sequence[RunningJob]) -> Placement | None:
         """The place that a cycle would give the job."""
-        clusters = sorted({number for run in ended if (number := self._numbers.get(run.cluster_id)) is not None})
-        state = self.state_after(clusters, ended)
+        seat = self.seat(ended)
+        return None if seat is None else seat[0]
+
+    def seat(self, ended: Sequence[RunningJob]) -> tuple[Placement, Choice] | None:
+        """Likewise, with the choice that it is made from."""
+        scopes = self._scopes_after(ended)
         with self.returned(ended):
-            return self._cycle.placed_in(self.job, Scopes(self._snapshot, state))
+            return self._cycle.seat(self.job, scopes)
+
+    def widest_place(self, ended: Sequence[RunningJob]) -> Placement | None:
+        """Likewise, for the largest size of the job that has one."""
+        scopes = self._scopes_after(ended)
+        with self.returned(ended):
+            found = largest(self.job, lambda sized: self._cycle.placed_in(sized, scopes))
+        return None if found is None else found[1]
+
+    def _scopes_after(self, ended: Sequence[RunningJob]) -> Scopes:
+        clusters = sorted({number for run in ended if (number := self._numbers.get(run.cluster_id)) is not None})
+        return Scopes(self._snapshot, self.state_after(clusters, ended))
 
     def short_limits(self) -> set[int]:
         """The identities of the quota limits that have too little left for the job now."""

@@ -79,7 +79,9 @@ def groups_of(tenant_id: UUID, stored: Mapping[str, Any]) -> Groups:
     pods = repr([[pod_set.get(part) for part in ASKED] for pod_set in stored["pod_sets"]])
     pattern = name_pattern(stored["name"])
     # run times relative to the slowest model are comparable only between jobs with the same ratios
-    told = [ratios(stored["throughput"])] if stored.get("throughput") else []
+    told: list[object] = [ratios(stored["throughput"])] if stored.get("throughput") else []
+    # likewise relative to the fewest pods
+    told += [("elastic", stored["elastic"]["min_count"])] if stored.get("elastic") else []
     return Groups(
         _digest("job", tenant_id, pattern, pods, *told),
         _digest("name", tenant_id, pattern, *told),

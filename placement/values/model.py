@@ -18,6 +18,7 @@ from .budgets import BudgetState
 from .consolidation import Consolidating
 from .datasets import DataNeed
 from .decisions import KeptRoom
+from .elastic import Elastic
 from .gpu_needs import GpuNeeds
 from .images import KnownImage
 from .limits import LimitState as LimitState
@@ -182,6 +183,8 @@ class JobRequest:
     """Whose job it is. Without, no limit on users applies."""
     awaits_on: UUID | None = None
     """The cluster on which it waits for data and holds its quota; it is not placed, and keeps the room that was kept for it."""
+    elastic: Elastic | None = None
+    """Set if one of its pod sets may have more pods than the fewest, which a waiting job's request has (`sizes`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,3 +395,5 @@ class Snapshot:
     """Which running jobs may move so that a larger one fits; None: none."""
     returning: tuple[JobRequest, ...] = ()
     """The requests with which these would wait again."""
+    shrinking: tuple[JobRequest, ...] = ()
+    """The requests of those of `running` that are elastic."""

@@ -129,7 +129,10 @@ class RoomClaim:
     amounts: Mapping[str, int] = field(default_factory=dict, hash=False)
     """What the hold of the waiting job will take."""
     kind: str = "preemption"
-    """`preemption`; `consolidation` if the others are moved; `moved` if it is one that was moved, and this is its new place."""
+    """`preemption`; `shrunk` if it is one that was stopped, and goes on here with fewer pods; `grows` if it is
+    one that is stopped to go on with more; `consolidation` if the others are
+    moved; `moved` if it is one that was moved, and this is its new place.
+    """
     lost_seconds: int = 0
     """The work that moved jobs repeat, in GPU-seconds."""
     leaving: Leaving | None = field(default=None, hash=False)
@@ -177,6 +180,17 @@ class Surplus:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptPlace:
+    """The smaller place that is kept for an elastic job that is stopped: its nodes, what its hold will take, and the pods of its
+    elastic pod set.
+    """
+
+    nodes: tuple[str, ...]
+    amounts: Mapping[str, int]
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
 class Victim:
     """A job that is stopped, or could have been, and what that costs in GPU-seconds. `loan` is the quota that it borrowed
     from the waiting job's tenant; None if the waiting job is more urgent. `surplus` is the lowered limit for which it is
@@ -188,6 +202,8 @@ class Victim:
     cost: float
     loan: Loan | None = None
     surplus: Surplus | None = None
+    kept: KeptPlace | None = None
+    """Where it goes on with fewer pods, if it is elastic and there is room."""
 
 
 @dataclass(frozen=True, slots=True)

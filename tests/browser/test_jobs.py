@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import expect
 
-from federation.models import Job
-from federation.operations import request_cancellation
+from federation.models import Job, RemoteObject
+from federation.operations import request_cancellation, run_scheduling_cycle
 from foundation.clock import now
 from foundation.problems import RateLimited, Unavailable
 from quotas.models import QuotaLimit
@@ -28,7 +28,7 @@ def test_a_job_is_submitted_by_the_form(window, admin):
     w.page.get_by_label("Tenant").select_option("acme/research")
     fill(
         w, Command="python train.py --name 'a b'", Environment="EPOCHS=3\nMODE=fast", Labels="team=vision", CPU="4",
-        Memory="16Gi", **{"Number per pod": "2", "GPU models": "H100-80GB"},
+        Memory="16Gi", Pods="12", **{"Fewest pods": "2", "Number per pod": "2", "GPU models": "H100-80GB"},
     )  # fmt: skip
     w.page.get_by_role("button", name="Submit the job").click()
     w.page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}/$"))
@@ -41,6 +41,12 @@ def test_a_job_is_submitted_by_the_form(window, admin):
     assert pod_set["gpu"] == {"count": 2, "models": ["H100-80GB"]}
     assert job.labels == {"team": "vision"}
     assert (job.tenant.path, job.created_by) == ("acme/research", admin)
+    assert w.page.get_by_text("2 to 12", exact=True).is_visible()
+    run_scheduling_cycle()
+    (run,) = RemoteObject.objects.all()
+    assert 2 <= run.pods < 12, "what fits"
+    w.page.reload()
+    assert w.page.get_by_text(f"{run.pods} of 2 to 12 pods", exact=True).is_visible()
 
 
 def test_the_form_works_without_script(window, admin):

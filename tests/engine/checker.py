@@ -1,6 +1,7 @@
 """An independent judge of decisions: recomputes what they use from the snapshot alone, without any of the engine's arrays."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -19,6 +20,7 @@ def check(snapshot: Snapshot, decisions: Decisions) -> None:
     order = {job.id: n for n, job in enumerate(snapshot.queue)}
     assert [order[p.job_id] for p in decisions.placements] == sorted(order[p.job_id] for p in decisions.placements)
     jobs = {job.id: job for job in snapshot.queue}
+    jobs |= {placed.job_id: as_placed(jobs[placed.job_id], placed) for placed in decisions.placements}
     clusters = {cluster.id: cluster for cluster in snapshot.clusters}
     for placement in decisions.placements:
         check_allowed(jobs[placement.job_id], clusters[placement.cluster_id], snapshot.now)
@@ -30,6 +32,17 @@ def check(snapshot: Snapshot, decisions: Decisions) -> None:
     check_limits(snapshot, decisions, jobs)
     check_reserved_quota(snapshot, decisions, jobs)
     check_budgets(snapshot, decisions, jobs)
+
+
+def as_placed(job: JobRequest, placement: Placement) -> JobRequest:
+    """An elastic job with the pods that were placed, which it allows."""
+    elastic = job.elastic
+    if elastic is None:
+        return job
+    pods = sum(placement.pod_sets[elastic.position].nodes.values())
+    assert elastic.fewest <= pods <= elastic.most
+    sized = [replace(one, count=pods) if n == elastic.position else one for n, one in enumerate(job.pod_sets)]
+    return replace(job, pod_sets=tuple(sized))
 
 
 def check_allowed(job: JobRequest, cluster: FleetCluster, now: datetime) -> None:

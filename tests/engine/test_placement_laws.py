@@ -16,6 +16,7 @@ from placement.fleet.pools import WIDTH_OF_LEVEL
 from placement.ranking.feasibility import never_fits
 from placement.ranking.fragmentation import typical_of
 from placement.values.budgets import BudgetState, BudgetWindow
+from placement.values.elastic import Elastic
 from placement.values.model import StrategyWeights, TenantPolicy, Tier
 from placement.values.strategies import STRATEGIES
 from tests.laws import examples
@@ -115,6 +116,18 @@ def jobs(draw):
 
 
 @st.composite
+def elastic_jobs(draw):
+    """In the queue with their fewest pods."""
+    one = draw(jobs())
+    position = draw(st.integers(0, len(one.pod_sets) - 1))
+    fewest = one.pod_sets[position].count
+    return replace(one, elastic=Elastic(position, fewest, fewest + draw(st.integers(0, 4))))
+
+
+any_jobs = st.one_of(jobs(), jobs(), elastic_jobs())
+
+
+@st.composite
 def reservations(draw):
     """Of some nodes each; those that overlap in time share none, as the database sees to."""
     made, taken = [], []
@@ -197,7 +210,7 @@ def budgets(draw):
 snapshots = st.builds(
     snapshot,
     clusters(),
-    st.lists(jobs(), max_size=12),
+    st.lists(any_jobs, max_size=12),
     limits,
     st.one_of(st.just([]), policies),
     st.one_of(st.just([]), reservations()),
@@ -255,7 +268,7 @@ def test_equal_shapes_share_verdicts_exactly_as_if_each_were_looked_at(given_sna
     names = {}
     named = []
     for one in given_snapshot.queue:
-        key = (one.pod_sets, one.constraints, one.topology, one.strategy)
+        key = (one.pod_sets, one.constraints, one.topology, one.strategy, one.elastic)
         named.append(replace(one, shape=names.setdefault(key, f"shape-{len(names)}")))
     assert decide(replace(given_snapshot, queue=tuple(named))) == decide(given_snapshot)
 

@@ -19,7 +19,7 @@ from tests.laws import examples
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, uniform
-from .test_placement_laws import TENANTS, jobs, snapshots
+from .test_placement_laws import TENANTS, any_jobs, jobs, snapshots
 
 
 @st.composite
@@ -46,7 +46,7 @@ def submitted(asked, given_snapshot, depth=None):
 
 
 @pytest.mark.law
-@given(ordered(), jobs(), st.sampled_from([-100, 0, 100]))
+@given(ordered(), any_jobs, st.sampled_from([-100, 0, 100]))
 @examples(150)
 def test_the_first_offer_is_what_the_cycle_decides_and_none_means_it_waits_for_the_same_reasons(
     given_snapshot, asked, priority
@@ -66,7 +66,7 @@ def test_the_first_offer_is_what_the_cycle_decides_and_none_means_it_waits_for_t
 
 
 @pytest.mark.law
-@given(ordered(), st.lists(jobs(), min_size=2, max_size=5))
+@given(ordered(), st.lists(any_jobs, min_size=2, max_size=5))
 @examples(40)
 def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, asked):
     quoter = Quoter(given_snapshot, FleetIndex())
@@ -75,7 +75,7 @@ def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, as
 
 
 @pytest.mark.law
-@given(ordered(), jobs(), st.integers(1, 12))
+@given(ordered(), any_jobs, st.integers(1, 12))
 @examples(60)
 def test_a_round_that_considers_only_the_first_jobs_is_quoted_as_such(given_snapshot, asked, depth):
     cut = replace(given_snapshot, queue=given_snapshot.queue[:depth], fair_share=None)
@@ -89,7 +89,7 @@ def test_a_round_that_considers_only_the_first_jobs_is_quoted_as_such(given_snap
 
 
 @pytest.mark.law
-@given(snapshots, jobs())
+@given(snapshots, any_jobs)
 @examples(80)
 def test_every_offer_could_be_taken(given_snapshot, asked):
     alone = replace(given_snapshot, queue=(asked,))

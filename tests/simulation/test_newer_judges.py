@@ -27,9 +27,9 @@ def world(rows, kind, **more):
 
 def modules():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import consolidating, crowding, data_copies, exchanging, image_pulls  # noqa: PLC0415
+    from devtools.simulation import consolidating, crowding, data_copies, elastic, exchanging, image_pulls  # noqa: PLC0415
 
-    own = {"consolidating": consolidating, "crowding": crowding, "data_copies": data_copies}
+    own = {"consolidating": consolidating, "crowding": crowding, "data_copies": data_copies, "elastic": elastic}
     return SimpleNamespace(exchanging=exchanging, image_pulls=image_pulls, **own)
 
 
@@ -195,3 +195,48 @@ def test_a_job_that_starts_before_its_data_is_named_unless_that_cannot_be_known(
     assert len(module.no_job_starts_before_its_data(given)) == 1
     given.faults.happened["freeze"] = 1
     assert module.no_job_starts_before_its_data(given) == []
+
+
+def test_a_run_of_another_size_or_hold_and_pods_beyond_it_are_objected_to():
+    module = modules().elastic
+    judge = module.a_run_has_a_size_of_its_job_and_holds_that
+    assert judge(world({}, module.KIND)) == []
+    rows = {
+        module.SIZES: [("job-1", 5, "2 to 4")],
+        module.HELD: [("a", "gpu", 4000, 2000)],
+        module.BEYOND: [("swy-a", 2, 2)],
+    }
+    assert judge(world(rows, module.KIND)) == [
+        "a run of job-1 has 5 pods, and may have 2 to 4",
+        "attempt a holds 4000 of gpu for objects of 2000",
+        "pod 2 of swy-a ran, which has 2 pods",
+    ]
+
+
+def test_a_job_that_grows_without_asking_or_ends_with_that_is_named():
+    module = modules().elastic
+    judge = module.jobs_grow_only_if_they_ask_for_it_and_go_on
+    assert judge(world({}, module.KIND)) == []
+    rows = {module.GROWN: [("a", "its job did not go on")]}
+    assert judge(world(rows, module.KIND)) == ["attempt a was stopped to grow: its job did not go on"]
+
+
+def test_some_jobs_of_a_world_are_elastic_and_their_specs_are_valid():
+    from devtools.simulation.clients import plan  # noqa: PLC0415 - as above
+    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+    from federation.engine.intake.spec import Rules  # noqa: PLC0415
+    from federation.engine.intake.spec_reading import read_spec  # noqa: PLC0415
+
+    found = [(seed, one) for seed in range(20) for one in equipped(plan(seed, (), ANY), seed)]
+    found += [(seed, one) for seed in range(5) for one in modules().elastic.submissions(seed, ())]
+    bodies = [{name: value for name, value in one.body.items() if name != "tenant"} for _, one in found]
+    specs = [read_spec(body, Rules(allow_simulation=True)) for body in bodies]
+    elastic = [one for one in specs if one.elastic is not None]
+    assert 5 < len(elastic) < len(specs)
+    assert any(one.elastic.min_count < one.pod_sets[0].count for one in elastic)
+    assert 0 < sum(one.elastic.grow for one in elastic) < len(elastic)
+
+
+def equipped(submissions, seed):
+    modules().elastic.equip(seed, submissions)
+    return submissions

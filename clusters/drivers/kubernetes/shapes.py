@@ -156,6 +156,7 @@ class Pod(Struct):
 
 class _JobSpec(Struct):
     suspend: bool | None = None
+    parallelism: int | None = None
 
 
 class _JobStatus(Struct):
@@ -207,6 +208,7 @@ def job_seen(job: Job) -> JobSeen:
         is_terminating=job.metadata.deletion_timestamp is not None,
         started_at=job.status.start_time,
         ended_pods=(job.status.succeeded or 0) + (job.status.failed or 0),
+        parallelism=1 if job.spec.parallelism is None else job.spec.parallelism,
     )
 
 

@@ -150,6 +150,7 @@ class Job(msgspec.Struct):
             is_terminating=False,
             started_at=_instant(self.started_at),
             ended_pods=len(self.succeeded) + self.failures,
+            parallelism=self.parallelism,
         )
 
 

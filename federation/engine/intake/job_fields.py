@@ -15,6 +15,7 @@ from federation.engine.retries import retries_json
 from placement.values.strategies import STRATEGY_NAMES
 
 from .artifacts import artifacts_json, read_artifacts
+from .elastic import elastic_json, read_elastic
 from .failure_rules import read_rules, rules_json
 from .labels import read_labels
 from .places import constraints_json, read_constraints, read_topology, topology_json
@@ -192,6 +193,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
         ),
     ),
     JobField("artifacts", Part(read_artifacts, artifacts_json)),
+    JobField("elastic", Part(read_elastic, elastic_json), steers_placement=True),
 )
 JOB_FIELD_NAMES = frozenset(field.name for field in JOB_FIELDS)
 BESIDE_MANIFEST = tuple(field.name for field in JOB_FIELDS if field.is_beside_manifest)

@@ -4,6 +4,7 @@ placement sees of it.
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2s
@@ -18,6 +19,7 @@ from placement.values.networks import NetworkNeed
 from placement.values.quantities import mib_rounded_up, millicores, whole_bytes
 from placement.values.storages import StorageNeed
 
+from .elastic import elastic_of
 from .gpu_needs import gpu_needs_of
 from .init_and_sidecars import has_sidecars, held_cpu_millicores, held_memory_bytes
 from .job_fields import JOB_FIELDS, Part
@@ -89,14 +91,17 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
     user: UUID | None = None,
 ) -> JobRequest:
     """A stored spec as placement sees it. Trusts the normal form; requests of one shape differ in
-    id, tenant and time. `priority` is the job's own, which its class had when it was submitted.
+    id, tenant and time. `priority` is the job's own, which its class had when it was submitted. An elastic job has its fewest pods.
     """
-    constraints, topology = stored["constraints"], stored["topology"]
+    constraints, topology, elastic = stored["constraints"], stored["topology"], elastic_of(stored)
+    pod_sets = [_pod_set_request(item, gpu_needs_of(constraints)) for item in stored["pod_sets"]]
+    if elastic is not None:
+        pod_sets[elastic.position] = replace(pod_sets[elastic.position], count=elastic.fewest)
     return JobRequest(
         id=job_id,
         tenant_path=tenant_path,
         shape=shape,
-        pod_sets=tuple(_pod_set_request(item, gpu_needs_of(constraints)) for item in stored["pod_sets"]),
+        pod_sets=tuple(pod_sets),
         priority=priority,
         submitted_at=submitted_at,
         constraints=Constraints(
@@ -124,6 +129,7 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
         data=tuple(_data_need(item) for item in stored.get("data", ())),
         throughput=_speeds_of(stored),
         images=_normal_names(tuple(item["image"] for item in stored["pod_sets"])),
+        elastic=elastic,
         **{name: stored[name] for name in _STEERING_AS_STORED if name in stored},
     )
 

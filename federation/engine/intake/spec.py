@@ -156,6 +156,17 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True)
+class ElasticPods:
+    """The pod set of which a run may have fewer pods than its `count`, and the fewest. `grow`: the gateway may stop a run so that it
+    continues with more pods.
+    """
+
+    pod_set: str
+    min_count: int
+    grow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A user's validated request. `job_fields` has the reader, the normal form and the shape of each field."""
 
@@ -182,3 +193,4 @@ class JobSpec:
     """Whether the gateway itself may move it to another cluster (`engine.relocation`)."""
     artifacts: tuple[Artifact, ...] = ()
     """What its runs will write and announce, in their reports."""
+    elastic: ElasticPods | None = None

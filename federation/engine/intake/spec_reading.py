@@ -9,6 +9,7 @@ from typing import Any
 from federation.engine.failures.rules import Rule
 
 from .artifacts import check_artifacts
+from .elastic import checked_elastic
 from .job_fields import JOB_FIELD_NAMES, JOB_FIELDS
 from .normal_form import encode, spec_json
 from .reading import Faults, Fields
@@ -25,6 +26,8 @@ def read_spec(value: object, rules: Rules) -> JobSpec:
             found[field.name] = field.read(fields, rules)
     _check_completions(fields, found)
     check_artifacts(fields, found)
+    if "elastic" in found:
+        found["elastic"] = checked_elastic(fields, found)
     spec = JobSpec(**found)
     faults.refuse_if_any()
     _check_size(spec, faults)

@@ -96,11 +96,13 @@ def _node_rank(first: int, count: int) -> list[dict[str, Any]]:
 
 
 def meeting_of(stored: Mapping[str, Any], attempt_id: UUID, namespace: str) -> Meeting | None:
-    """The meeting of a stored spec's pods. None for a single pod, and for a job with more completions than pods: it is
-    a queue of tasks, whose pods do not all run at the same time.
+    """The meeting of a stored spec's pods. None for a single pod, unless other runs of its job may have more, and for a job
+    with more completions than pods: it is a queue of tasks, whose pods do not all run at the same time.
     """
     counts: Sequence[int] = [pod_set["count"] for pod_set in stored["pod_sets"]]
-    if sum(counts) <= 1 or (stored["completions"] or counts[0]) > counts[0]:
+    if sum(counts) <= 1 and not stored.get("elastic"):
+        return None
+    if (stored["completions"] or counts[0]) > counts[0]:
         return None
     jobs = tuple((names.object_name(attempt_id, position), count) for position, count in enumerate(counts))
     return Meeting(jobs[0][0], namespace, jobs)

@@ -39,5 +39,7 @@ class Command(GatewayCommand):
                 write_whole(Path(out), text)
             except OSError as error:
                 raise CommandError(f"{out}: {error.strerror or error}") from error
-        left_out = f"; {untold} with several pod sets or on slices of GPUs are left out" if untold else ""
+        left_out = (
+            f"; {untold} with several pod sets, of several sizes or on slices of GPUs are left out" if untold else ""
+        )
         print(f"{len(jobs)} jobs{left_out}", file=sys.stderr)

@@ -275,7 +275,7 @@ def test_attempts_are_listed_newest_first_with_their_objects(api):
     assert older["placement"] == {"flavor": "h100", "domain": "z/b/r"}
     assert older["object"] == {
         "api_version": "batch/v1", "kind": "Job", "namespace": "swy-research-00000000",
-        "name": first.remote_objects.get().name, "uid": first.remote_objects.get().uid,
+        "name": first.remote_objects.get().name, "uid": first.remote_objects.get().uid, "pods": first.remote_objects.get().pods,
     }  # fmt: skip
     assert api("get", f"/jobs/{job.id}")[1]["attempt"] == newer
 

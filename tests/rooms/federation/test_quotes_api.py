@@ -78,7 +78,9 @@ def test_offers_are_ranked_priced_and_the_rest_says_why_not(api, fleet):
     assert first["expected_start_at"] == quote["as_of"]
     assert (quote["runtime"]["basis"], quote["runtime"]["p50_seconds"]) == ("estimate", 5400)
     assert first["domain"] == "z1/b1/r0/south-0"
-    assert first["pod_sets"] == [{"name": "main", "flavor": "h100", "domain": "z1/b1/r0/south-0", "level": "node"}]
+    assert first["pod_sets"] == [
+        {"name": "main", "count": 1, "flavor": "h100", "domain": "z1/b1/r0/south-0", "level": "node"}
+    ]
     assert (unpriced["price_per_hour"], unpriced["estimated_cost"]) == (None, None)
 
 
