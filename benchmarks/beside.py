@@ -127,11 +127,13 @@ def compared(ours: Sequence[Mapping[str, float]], theirs: Sequence[Mapping[str, 
     for name in sorted(ours[0].keys() & theirs[0].keys()):
         ratios = [our[name] / their[name] for our, their in zip(ours, theirs, strict=True) if their[name]]
         row = {"here": report.median(one[name] for one in ours), "there": report.median(one[name] for one in theirs)}
-        of_ratios = {"ratio": report.median(ratios)} | {
-            f"{part} %": report.percentile(ratios, part / 100) for part in (25, 75)
-        }
-        rows.append({"figure": name, **row, **{label: f"{ratio:.2f}" for label, ratio in of_ratios.items()}})
+        quartiles = {"ratio": report.median(ratios), "25 %": report.percentile(ratios, 0.25)}
+        rows.append({"figure": name, **row, **quartiles, "75 %": report.percentile(ratios, 0.75)})
     return rows
+
+
+def _short(value: object) -> object:
+    return f"{value:.2f}" if isinstance(value, float) and value < 10 else value
 
 
 def main() -> None:
@@ -161,8 +163,8 @@ def main() -> None:
             for one in order:
                 found[one].append(pair[one])
     rows = compared(found[0], found[1])
-    report.table(rows)
-    report.last_line({str(row["figure"]): float(str(row["ratio"])) for row in rows})
+    report.table([{label: _short(value) for label, value in row.items()} for row in rows])
+    report.last_line({str(row["figure"]): row["ratio"] for row in rows})
 
 
 if __name__ == "__main__":
