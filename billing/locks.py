@@ -18,6 +18,7 @@ from tenancy.models import Tenant
 from .models import BudgetHold, BudgetPeriod, CommitmentDueDay, ConversionDay, LedgerPeriod, Meter, PostingConflict
 
 PRICE_BOOK_LOCK = 0x53575950  # "SWYP"
+CARBON_LOCK = 0x53574342  # "SWCB"
 DAY_LOCK = 0x53574459  # "SWDY": the first of two numbers, which no kind of foundation.advisory has
 INVOICE_LOCK = 0x53574956  # "SWIV": likewise
 
@@ -34,6 +35,12 @@ def rewrite_price_book() -> None:
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PRICE_BOOK_LOCK])
+
+
+def import_carbon() -> None:
+    """Waits for every other import of what emissions are computed from, and blocks new ones until commit. Taken alone."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [CARBON_LOCK])
 
 
 def lock_meters(keys: Collection[tuple[UUID, str]]) -> list[Meter]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +11,7 @@ from rest_framework import serializers
 
 from billing.models import MOST_INTERRUPTIONS, Price
 from billing.queries import UsageReport, UsageRow
+from billing.queries.carbon_report import CarbonRow
 from foundation.plain_json import instant
 from foundation.shapes import Instant, StrictShape, Text
 
@@ -97,6 +99,20 @@ class PriceShown(serializers.Serializer[Any]):
     created_at = Instant()
 
 
+class CarbonShown(serializers.Serializer[Any]):
+    """Energy and emissions, with six decimals; the items' add up to the totals'. Emissions are grams of CO2 equivalents."""
+
+    basis = serializers.ChoiceField(["none", "estimated", "measured", "mixed"], help_text="Of the energy.")
+    energy_kwh = serializers.CharField(help_text="With the PUE of the data centre.")
+    measured_energy_kwh = serializers.CharField(help_text="Part of the above; the rest is estimated from rated power.")
+    energy_without_intensity_kwh = serializers.CharField(help_text="Part of the above whose emissions are not known.")
+    emissions_g = serializers.CharField(help_text="Of the grid.")
+    measured_emissions_g = serializers.CharField(help_text="Part of the above that is of measured energy.")
+    embodied_emissions_g = serializers.CharField(help_text="In addition, and always estimated.")
+    unrated_gpu_hours = serializers.CharField(help_text="Without energy: no rated power or no site is known.")
+    unrated_core_hours = serializers.CharField(help_text="Likewise, of pods without GPUs.")
+
+
 class UsageQuantities(serializers.Serializer[Any]):
     """What was used and what it cost. Hours and cost have six decimals; the items' add up to the totals'."""
 
@@ -123,6 +139,7 @@ class UsageQuantities(serializers.Serializer[Any]):
         help_text="Part of the above whose work was lost in interruptions, so that the next attempt did it again."
     )
     running_jobs = serializers.IntegerField(help_text="Jobs of this row that still run; a job can be in several rows.")
+    carbon = CarbonShown(required=False, help_text="With `carbon=true`.")
 
 
 class UsageItem(UsageQuantities):
@@ -218,4 +235,10 @@ def _quantities(row: UsageRow, currency: str) -> dict[str, Any]:
         "provisional_cost": {"amount": format(row.provisional_cost, "f"), "currency": currency},
         "lost_gpu_hours": format(row.lost_gpu_hours, "f"),
         "running_jobs": row.running_jobs,
+        **({} if row.carbon is None else {"carbon": show_carbon(row.carbon)}),
     }
+
+
+def show_carbon(carbon: CarbonRow) -> dict[str, str]:
+    """Energy and emissions as the API shows them."""
+    return {name: value if isinstance(value, str) else format(value, "f") for name, value in asdict(carbon).items()}

@@ -44,17 +44,21 @@ def inert(text: str) -> str:
 
 def usage_csv(report: Mapping[str, Any], columns: tuple[str, ...]) -> str:
     """The items of a report as CSV: the key columns, the quantities, the cost and its currency, the part that comes
-    from running jobs, and the parts that corrections of prices and credits made. There is no row of totals.
+    from running jobs, the parts that corrections of prices and credits made, and energy and emissions if the report has
+    them. There is no row of totals.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow([*columns, *NUMBERS, "cost", "currency", *SO_FAR, "corrections", "credits"])
+    carbon = tuple(report["totals"].get("carbon", ()))
+    beside_names = [f"carbon_{name}" if name == "basis" else name for name in carbon]
+    writer.writerow([*columns, *NUMBERS, "cost", "currency", *SO_FAR, "corrections", "credits", *beside_names])
     for item in report["items"]:
         keys = [inert(str(item[name])) for name in columns]
         numbers = [str(item[name]) for name in NUMBERS]
         cost, provisional = item["cost"], item["provisional_cost"]["amount"]
         so_far = [str(provisional if name == "provisional_cost" else item[name]) for name in SO_FAR]
         beside = [item[name]["amount"] for name in ("corrections", "credits")]
+        beside += [item["carbon"][name] for name in carbon]
         writer.writerow([*keys, *numbers, cost["amount"], cost["currency"], *so_far, *beside])
     return text.getvalue()
 

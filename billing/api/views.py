@@ -23,6 +23,7 @@ from .spreadsheet import CSVRenderer, usage_csv
 
 ORDERS = {"created": "id", "-created": "-id"}
 FORMATS = ("json", "csv")
+BOOLEANS = ("true", "false")
 
 
 class PricesView(ApiView):
@@ -68,7 +69,7 @@ class PricesView(ApiView):
 class UsageView(ApiView):
     """`/usage`."""
 
-    filters = ("tenant", "from", "to", "month", "group_by", "format")
+    filters = ("tenant", "from", "to", "month", "group_by", "format", "carbon")
     renderer_classes = [JSONRenderer, CSVRenderer]
 
     @extend_schema(
@@ -79,13 +80,22 @@ class UsageView(ApiView):
         """Returns usage and cost, by default of this month. `Accept: text/csv` or `format=csv` gives a spreadsheet.
 
         `from` and `to` are dates or times in UTC, `to` excluded; `group_by` lists tenant, cluster, flavor, user,
-        job, day, month.
+        job, day, month. `carbon=true` adds energy and emissions.
         """
         if self.query.get("format", "json") not in FORMATS:
             raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
+        if self.query.get("carbon", "false") not in BOOLEANS:
+            raise Invalid.field("carbon", "bad_format", f"one of {', '.join(BOOLEANS)}")
         start, until = period_of(self.query, now())
         words = [word for word in self.query.get("group_by", "").split(",") if word]
-        report = usage_report(self.actor, self.query.get("tenant", ""), start, until, words)
+        report = usage_report(
+            self.actor,
+            self.query.get("tenant", ""),
+            start,
+            until,
+            words,
+            with_carbon=self.query.get("carbon") == "true",
+        )
         shown = show_usage(report)
         if self.query.get("format", request.accepted_renderer.format) == "json":
             request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type

@@ -14,7 +14,8 @@ from fractions import Fraction
 from typing import Final, Literal
 from uuid import UUID
 
-from . import focus_commitments, focus_exchange
+from . import focus_carbon, focus_commitments, focus_exchange
+from .carbon import Footprint
 from .focus_commitments import Applied
 from .focus_exchange import Exchanged
 from .months import midnight, next_month
@@ -48,7 +49,7 @@ OWN_COLUMNS = (
 DECIMALS = frozenset(
     {
         "BilledCost", "CommitmentDiscountQuantity", "ConsumedQuantity", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "ListCost",
-        "ListUnitPrice", "PricingQuantity", "x_CpuCoreHours", "x_GpuHours", "x_MemoryGibHours",
+        "ListUnitPrice", "PricingQuantity", "x_CpuCoreHours", "x_GpuHours", "x_MemoryGibHours", *focus_carbon.DECIMALS,
     }
 )  # fmt: skip
 INSTANTS = frozenset({"BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart"})
@@ -145,6 +146,7 @@ class Charge:
     invoice: OnInvoice | None = None
     is_credit: bool = False
     exchanged: Exchanged | None = None
+    footprint: Footprint | None = None
 
     @property
     def core_hours(self) -> Fraction:
@@ -163,7 +165,7 @@ def columns(version: Version, *, in_two: bool = False) -> tuple[str, ...]:
     """
     more, own = (focus_exchange.COLUMNS, focus_exchange.OWN_COLUMNS) if in_two else ((), ())
     of_version = COLUMNS_OF_VERSION[version] + focus_commitments.COLUMNS
-    return (*sorted(SHARED_COLUMNS + of_version + more), *sorted(OWN_COLUMNS + own))
+    return (*sorted(SHARED_COLUMNS + of_version + more), *sorted(OWN_COLUMNS + focus_carbon.COLUMNS + own))
 
 
 def schema(version: Version, *, in_two: bool = False) -> dict[str, object]:
@@ -366,6 +368,7 @@ def _whole_charge(charge: Charge) -> dict[str, str]:
         "x_CpuCoreHours": decimal_text(_exact(charge.core_hours)),
         "x_GpuHours": decimal_text(_exact(charge.gpu_milliseconds / MILLISECONDS_AN_HOUR)),
         "x_MemoryGibHours": decimal_text(_exact(charge.gib_hours)),
+        **focus_carbon.columns_of(charge.footprint),
     }
 
 

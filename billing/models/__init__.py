@@ -8,6 +8,10 @@ from .budgets import BudgetHold as BudgetHold
 from .budgets import BudgetMovement as BudgetMovement
 from .budgets import BudgetOverride as BudgetOverride
 from .budgets import BudgetPeriod as BudgetPeriod
+from .carbon import CarbonSite as CarbonSite
+from .carbon import GridIntensity as GridIntensity
+from .carbon import MeasuredEnergy as MeasuredEnergy
+from .carbon import PowerRating as PowerRating
 from .commitments import Commitment as Commitment
 from .commitments import CommitmentDay as CommitmentDay
 from .commitments import CommitmentDueDay as CommitmentDueDay

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -14,6 +15,8 @@ from clusters.models import Cluster
 from tenancy.models import Tenant
 from tenancy.queries import Actor
 
+from .carbon import is_counted
+from .carbon_use import footprints_of_charges
 from .corrected import CORRECTED
 from .paths import Scope, tenants_under
 from .recorded import ANY_CREDIT, WAIVED
@@ -134,6 +137,7 @@ class Recorded:
     """
 
     def __init__(self, scope: Scope, as_of: tuple[datetime, datetime, datetime] | None = None) -> None:
+        self._scope, self._is_counted = scope, is_counted()
         self._values: dict[str, Any] = {
             "tenants": list(scope.tenants),
             "path": scope.path,
@@ -150,11 +154,18 @@ class Recorded:
 
     def on(self, day: date) -> Iterator[Charge]:
         """The charges of a day."""
+        footprints = dict(footprints_of_charges(self._scope, day, self._values["as_of"])) if self._is_counted else {}
         with connection.chunked_cursor() as cursor:
             cursor.execute(CHARGES, {**self._values, "day": day})
             while found := cursor.fetchmany(AT_A_TIME):
                 for row in found:
-                    yield _charge(row, self._currencies)
+                    charge = _charge(row, self._currencies)
+                    # Taken out, so that no second charge has the same energy.
+                    yield (
+                        replace(charge, footprint=footprints.pop(_footprint_key(charge), None))
+                        if footprints
+                        else charge
+                    )
 
 
 def _beside(
@@ -205,6 +216,14 @@ def _beside(
             is_correction=is_correction,
             is_credit=is_credit,
         )
+
+
+def _footprint_key(charge: Charge) -> tuple[Any, ...]:
+    """As `footprints_of_charges` has it."""
+    return (
+        charge.tenant_id, charge.tenant, charge.job_id, charge.user_id, charge.flavor, charge.capacity_type, charge.sharing,
+        charge.is_by_core, charge.price_id, charge.cluster_id, charge.gpu_model,
+    )  # fmt: skip
 
 
 def _root(path: str) -> str:

@@ -87,7 +87,7 @@ def recorded(
         "start": start, "until": until, "most": most, "day_before": start - A_DAY,
         "tenants": list(scope.tenants), "path": scope.path, "clusters": clusters, "uids": uids, "ends": ends,
     }  # fmt: skip
-    named = _naming(words)
+    named = naming(words)
     lines: list[Line] = []
     with connection.cursor() as cursor:
         for template, (begins, ends_at) in _pieces(words, start, until):
@@ -145,7 +145,7 @@ def report_statement(words: Sequence[str]) -> str:
     )
 
 
-def _naming(words: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def naming(words: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Turns the stored columns of a row into its keys, before its other columns."""
     names: dict[UUID, str] = {}
     if "cluster" in words:

@@ -1,6 +1,6 @@
 """The usage report: usage by user and place, and its cost. Totals are the sums of the displayed rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -9,6 +9,7 @@ from operator import add
 
 from django.db.models import QuerySet
 
+from billing.engine.carbon import Footprint
 from billing.engine.shares import shown_parts
 from billing.models import Meter
 from clusters.models import Cluster
@@ -17,6 +18,8 @@ from foundation.problems import Invalid
 from tenancy.models import Tenant
 from tenancy.queries import Actor
 
+from .carbon_report import CarbonRow, carbon_rows
+from .carbon_use import footprints_of
 from .paths import Scope, tenants_under
 from .progress import OpenRun, Provisional, Whose, open_runs, provisional_parts
 from .recorded import GROUPS, Line, Quantities, key_columns, recorded
@@ -43,7 +46,7 @@ class UsageRow:
     `provisional` quantities are included in the others: they come from `running_jobs` and are not recorded yet. So are
     the `lost` ones: their work was lost and done again. `corrections` is the part of the cost that corrections of
     prices made; it may be negative. `credits`, which is not positive, is the part of the cost that is not charged because
-    infrastructure lost the work.
+    infrastructure lost the work. `carbon` is the energy and emissions, if the report was asked for them.
     """
 
     keys: Mapping[str, str]
@@ -66,6 +69,7 @@ class UsageRow:
     provisional_memory_gib_hours: Decimal
     provisional_cost: Decimal
     running_jobs: int
+    carbon: CarbonRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class UsageReport:
         return key_columns(self.group_by)
 
 
-def usage_report(
+def usage_report(  # noqa: PLR0913 - each says what the report contains
     actor: Actor,
     tenant_path: str,
     start: datetime,
@@ -100,6 +104,7 @@ def usage_report(
     group_by: Sequence[str] = (),
     *,
     among: QuerySet[Tenant] | None = None,
+    with_carbon: bool = False,
 ) -> UsageReport:
     """Usage of a tenant and its descendants in [start, until); if the path is empty, of everything that the actor may
     see.
@@ -107,7 +112,7 @@ def usage_report(
     Usage belongs to the path that its tenant had then, and `tenant_path` may be such a former path. Who may see it
     depends on the tenant's current place. A segment that crosses an end of the period counts by its part inside. Raises
     NotFound, Invalid (`unknown_group`, `report_too_large`, `mixed_currencies`, `empty_period`). With `among`, the
-    report covers these tenants instead; the caller has checked that the actor may see them.
+    report covers these tenants instead; the caller has checked that the actor may see them. `with_carbon` takes longer.
     """
     words = tuple(dict.fromkeys(group_by))
     unknown = [word for word in words if word not in GROUPS]
@@ -129,6 +134,8 @@ def usage_report(
     lines += provisional_lines(words, scope, running, start, until)
     currency = _one_currency(lines)
     rows, total = _shown(_merged(lines))
+    if with_carbon:
+        rows, total = _with_carbon(rows, total, words, scope, running, (start, until))
     total = replace(total, running_jobs=len({run.meter.workload_id for run in running}))
     return UsageReport(tenant_path, start, until, words, currency, rows, total, at)
 
@@ -137,6 +144,16 @@ def provisional_lines(
     words: Sequence[str], scope: Scope, running: Sequence[OpenRun], start: datetime, until: datetime
 ) -> list[Line]:
     """Usage that is not in segments yet: a line for each open run and each piece of it."""
+    keys = _keys_of(words, scope, running)
+    return [
+        _provisional_line(keys(part.meter, part.piece.start), part) for part in provisional_parts(running, start, until)
+    ]
+
+
+def _keys_of(
+    words: Sequence[str], scope: Scope, running: Sequence[OpenRun]
+) -> Callable[[Meter, datetime], Mapping[str, str]]:
+    """The keys of the use of an open run at a time."""
     names = key_columns(words)
     clusters = dict(
         Cluster.everything.filter(id__in={run.meter.cluster_id for run in running}).values_list("id", "name")
@@ -157,9 +174,22 @@ def provisional_lines(
         }
         return {name: known[name] for name in names}
 
-    return [
-        _provisional_line(keys(part.meter, part.piece.start), part) for part in provisional_parts(running, start, until)
-    ]
+    return keys
+
+
+def _key_of(keys: Mapping[str, str]) -> tuple[str, ...]:
+    """What identifies a row."""
+    return tuple(value for name, value in keys.items() if name not in NAMES_OF_IDS)
+
+
+def _with_carbon(
+    rows: tuple[UsageRow, ...], total: UsageRow, words: Sequence[str], scope: Scope, running: Sequence[OpenRun],
+    span: tuple[datetime, datetime],
+) -> tuple[tuple[UsageRow, ...], UsageRow]:  # fmt: skip
+    found = footprints_of(words, scope, running, span, _keys_of(words, scope, running), _key_of)
+    shown, whole = carbon_rows([found.get(_key_of(row.keys), Footprint()) for row in rows])
+    rows = tuple(replace(row, carbon=one) for row, one in zip(rows, shown, strict=True))
+    return rows, replace(total, carbon=whole)
 
 
 def _provisional_line(keys: Mapping[str, str], part: Provisional) -> Line:
@@ -197,7 +227,7 @@ def _merged(lines: Iterable[Line]) -> list[Line]:
     """
     merged: dict[tuple[str, ...], Line] = {}
     for line in lines:
-        key = tuple(value for name, value in line.keys.items() if name not in NAMES_OF_IDS)
+        key = _key_of(line.keys)
         known = merged.get(key)
         if known is not None:
             line = Line(  # noqa: PLW2901 - the line so far
@@ -257,5 +287,6 @@ def _row(keys: Mapping[str, str], quantities: Quantities, shown: Mapping[str, De
         provisional_gpu_milliseconds=quantities[4],
         provisional_cpu_millicore_milliseconds=quantities[5],
         running_jobs=running,
+        carbon=None,
         **shown,
     )

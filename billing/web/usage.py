@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 
 from billing.engine.shares import shown_parts
 from billing.queries import UsageReport, usage_report
+from billing.queries.carbon import is_counted
 from billing.queries.paths import tenants_were_under
 from foundation.clock import now
 from foundation.pages import Form, asked, show
@@ -27,6 +28,27 @@ MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 MONTHS_OFFERED = 13
 MOST_ROWS_SHOWN = 500
 PLACES = 2
+CARBON = {
+    "energy_kwh": ("energy_kwh", 1), "measured_kwh": ("measured_energy_kwh", 1),
+    "dark_kwh": ("energy_without_intensity_kwh", 1), "emissions_kg": ("emissions_g", 1000),
+    "embodied_kg": ("embodied_emissions_g", 1000), "unrated_gpu_hours": ("unrated_gpu_hours", 1),
+    "unrated_core_hours": ("unrated_core_hours", 1),
+}  # fmt: skip
+"""What the page shows of energy and emissions, the report's name of it, and what it is divided by."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarbonLine:
+    """Energy and emissions of a row, with two decimals. Energy is of which basis, and the rest what has no figures."""
+
+    basis: str
+    energy_kwh: Decimal
+    measured_kwh: Decimal
+    dark_kwh: Decimal
+    emissions_kg: Decimal
+    embodied_kg: Decimal
+    unrated_gpu_hours: Decimal
+    unrated_core_hours: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +65,7 @@ class UsageLine:
     credits: Decimal
     unpriced: bool
     running_jobs: int
+    carbon: CarbonLine | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +79,7 @@ class Totals:
     credits: Decimal
     unpriced_gpu_hours: Decimal
     provisional_cost: Decimal
+    carbon: CarbonLine | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +94,8 @@ class UsagePage:
     """Likewise of credits for lost work."""
     lines: tuple[UsageLine, ...]
     columns: tuple[str, ...]
+    offers_carbon: bool
+    """Whether any cluster has what its energy is computed from."""
     hidden: int
     month: str
     groups: Sequence[tuple[str, bool]]
@@ -82,7 +108,7 @@ class UsagePage:
     """Both are empty if several tenants match the input: the API takes only whole paths."""
 
 
-@page(takes=("month", "tenant", "group_by"))
+@page(takes=("month", "tenant", "group_by", "carbon"))
 def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The report of a month; by default the current month by tenant."""
     month = month_of(request.GET.get("month", ""))
@@ -91,7 +117,8 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
     if not match.count and tenants_were_under(actor, match.typed):
         match = replace(match, is_exact=True)
     among = None if match.is_exact or match.path else match.tenants
-    report = usage_report(actor, match.path, *_period(month), groups, among=among)
+    with_carbon = bool(request.GET.get("carbon"))
+    report = usage_report(actor, match.path, *_period(month), groups, among=among, with_carbon=with_carbon)
     columns = tuple(column for column in report.columns if not column.endswith("_id"))
     lines, totals = _lines(report, columns)
     shown = UsagePage(
@@ -103,6 +130,7 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
         is_credited=any(row.credits for row in report.rows),
         lines=lines[:MOST_ROWS_SHOWN],
         columns=columns,
+        offers_carbon=with_carbon or is_counted(),
         hidden=max(len(report.rows) - MOST_ROWS_SHOWN, 0),
         month=f"{month[0]:04d}-{month[1]:02d}",
         groups=tuple((word, word in groups) for word in GROUPS),
@@ -110,7 +138,9 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
         match=match,
         form=Form(values={"tenant": match.typed, "month": f"{month[0]:04d}-{month[1]:02d}"}),
         tenants=path_suggestions(actor),
-        csv_query=_csv_query(month, groups, match.path) if match.is_exact or match.path else "",
+        csv_query=_csv_query(month, groups, match.path, with_carbon=with_carbon)
+        if match.is_exact or match.path
+        else "",
         focus_query=_focus_query(month, match.path) if match.is_exact or match.path else "",
     )
     return show(request, "billing/usage.html", shown)
@@ -152,6 +182,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
     costs, all_costs = shown_parts([Fraction(row.cost) for row in rows], PLACES)
     corrections, all_corrections = shown_parts([Fraction(row.corrections) for row in rows], PLACES)
     credited, all_credits = shown_parts([Fraction(row.credits) for row in rows], PLACES)
+    carbon, all_carbon = _carbon_lines(report)
     lines = tuple(
         UsageLine(
             keys=tuple((column, row.keys[column]) for column in columns),
@@ -164,6 +195,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
             credits=credited[index],
             unpriced=bool(row.unpriced_gpu_milliseconds or row.unpriced_cpu_millicore_milliseconds),
             running_jobs=row.running_jobs,
+            carbon=carbon[index],
         )
         for index, row in enumerate(rows)
     )
@@ -177,8 +209,24 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
         credits=all_credits,
         unpriced_gpu_hours=report.total.unpriced_gpu_hours,
         provisional_cost=report.total.provisional_cost,
+        carbon=all_carbon,
     )
     return lines, totals
+
+
+def _carbon_lines(report: UsageReport) -> tuple[Sequence[CarbonLine | None], CarbonLine | None]:
+    rows = [row.carbon for row in report.rows if row.carbon is not None]
+    if report.total.carbon is None:
+        return (None,) * len(report.rows), None
+    shown = {
+        name: shown_parts([Fraction(getattr(row, of)) for row in rows], PLACES, per=per)
+        for name, (of, per) in CARBON.items()
+    }
+    lines = [
+        CarbonLine(row.basis, **{name: parts[number] for name, (parts, _) in shown.items()})
+        for number, row in enumerate(rows)
+    ]
+    return lines, CarbonLine(report.total.carbon.basis, **{name: whole for name, (_, whole) in shown.items()})
 
 
 def months_offered() -> Sequence[tuple[str, str]]:
@@ -191,7 +239,7 @@ def months_offered() -> Sequence[tuple[str, str]]:
     return tuple(found)
 
 
-def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str) -> str:
+def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str, *, with_carbon: bool) -> str:
     """The query that gets the same report as a file from the API, which also accepts the browser's session."""
     start, until = _period(month)
     query = QueryDict(mutable=True)
@@ -200,6 +248,8 @@ def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str) -> st
     )
     if tenant:
         query["tenant"] = tenant
+    if with_carbon:
+        query["carbon"] = "true"
     return query.urlencode()
 
 

@@ -15,7 +15,7 @@ import pytest
 from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
-from billing.queries import ledger_proof, proof, recorded
+from billing.queries import carbon_use, ledger_proof, proof, recorded
 from federation.queries import metering
 from foundation import proofs
 
@@ -40,6 +40,8 @@ TEMPLATES: Mapping[str, Callable[[], list[str]]] = {
     "billing/queries/recorded.py:PARTS": lambda: _reports(recorded.PARTS),
     "billing/queries/recorded.py:LOST": lambda: _reports(recorded.LOST),
     "billing/queries/recorded.py:CREDITS": lambda: _reports(recorded.CREDITS),
+    "billing/queries/carbon_use.py:EDGES": lambda: _reports(carbon_use.EDGES),
+    "billing/queries/carbon_use.py:MEASURED": lambda: _reports(carbon_use.MEASURED),
     "billing/queries/corrected.py:CORRECTED": lambda: [
         recorded.report_statement(words) for words in ([], list(recorded.GROUPS))
     ],
@@ -55,6 +57,7 @@ COMPOSED: Mapping[str, Callable[[], list[str]]] = {
 }
 """What functions make of statements that they are given."""
 PASSED_ON = {
+    "billing/queries/carbon_use.py:footprints_of",  # EDGES and MEASURED
     "billing/queries/recorded.py:recorded",  # DAYS, METER_DAYS, PARTS, LOST, CREDITS and CORRECTED
     "federation/queries/claimed_attempts.py:_rows",
     "federation/queries/metering.py:_weighed",
