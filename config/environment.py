@@ -14,10 +14,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+from django.http.request import validate_host
 
 from clusters.engine.object_stores import HOST_PATTERN
 from clusters.engine.resources import MOST_NAMES, name_fault
 from federation.engine.names import image_fault
+from federation.engine.sessions import SessionOrigin, read_origin
 
 Network = IPv4Network | IPv6Network
 TRUE_WORDS = {"1", "true", "yes", "on"}
@@ -110,6 +112,20 @@ def check_pinned_image(image: str) -> None:
     fault = image_fault(image, require_digest=True)
     if fault is not None:
         raise ValueError(fault[1])
+
+
+def session_origin(name: str, own_hosts: Sequence[str]) -> SessionOrigin | None:
+    """The origins of sessions, none of which may be a host of the gateway itself: its cookies are sent there."""
+    value = text(name, "").strip()
+    if not value:
+        return None
+    try:
+        origin = read_origin(value)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: {error}") from None
+    if validate_host(f"x.{origin.base}", own_hosts) or any(origin.covers(host) for host in own_hosts):
+        raise ImproperlyConfigured(f"{name}: must not have a host of SWITCHYARD_ALLOWED_HOSTS")
+    return origin
 
 
 def number(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int:

@@ -30,7 +30,7 @@ backlog = 1024
 preload_app = True
 worker_class = "foundation.edge.worker.BufferedWorker"
 workers = env.number("SWITCHYARD_WEB_WORKERS", 2, least=1, most=64)
-threads = env.number("SWITCHYARD_WEB_THREADS", 8, least=1, most=64)
+threads = settings.WEB_THREADS
 keepalive = 30
 # Only the edge decides which proxies are trusted.
 forwarded_allow_ips = ""

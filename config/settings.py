@@ -42,6 +42,8 @@ STAGE_IMAGE = env.checked("SWITCHYARD_STAGE_IMAGE", "", env.check_image)
 OBJECT_STAGE_IMAGE = env.checked("SWITCHYARD_OBJECT_STAGE_IMAGE", "", env.check_pinned_image)
 OBJECT_STORES = env.hosts("SWITCHYARD_OBJECT_STORES", ANY_HOST)
 RESOURCES = env.resources("SWITCHYARD_RESOURCES", "hugepages-2Mi,hugepages-1Gi")
+WEB_THREADS = env.number("SWITCHYARD_WEB_THREADS", 8, least=1, most=64)
+SESSION_ORIGIN = env.session_origin("SWITCHYARD_SESSION_ORIGIN", ALLOWED_HOSTS)
 PUBLIC_URL = env.checked("SWITCHYARD_PUBLIC_URL", "", env.check_public_url)
 POLICY_URL = env.checked("SWITCHYARD_POLICY_URL", "", read_hook_url)
 POLICY_TOKEN = env.checked("SWITCHYARD_POLICY_TOKEN", "", check_token)
@@ -98,8 +100,10 @@ INSTALLED_APPS = [
     "federation",
 ]
 MIDDLEWARE = [
-    "foundation.headers.SecurityHeadersMiddleware",
     "foundation.requests.RequestIdMiddleware",
+    # Before all that belongs to the gateway's own origin: its headers, cookies and pages.
+    "federation.web.session_door.SessionDoorMiddleware",
+    "foundation.headers.SecurityHeadersMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -97,6 +97,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_keptroom": KEPT,
     "federation_consolidation": KEPT,
     "federation_artifact": KEPT,
+    "federation_sessionuse": KEPT,
     "clusters_avoidednode": KEPT,
     # Written by triggers of the owner with each change of nodes.
     "clusters_nodeoffer": READ,

@@ -17,6 +17,7 @@ from .api import previews as previews_api
 from .api import priority_classes as priority_classes_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
+from .api import sessions as sessions_api
 from .api import shares as shares_api
 from .api import staging as staging_api
 from .api import standstill as standstill_api
@@ -36,6 +37,7 @@ from .web import (
     previews,
     priority_classes,
     reservations,
+    sessions,
     shares,
     staging,
     standstill,
@@ -54,6 +56,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/attempts", api.Attempts.as_view()),
     path("jobs/<uuid:job_id>/events", api.Events.as_view()),
     path("jobs/<uuid:job_id>/explanation", api.Explanation.as_view()),
+    path("jobs/<uuid:job_id>/tickets", sessions_api.Tickets.as_view()),
     path("jobs/<uuid:job_id>/logs", api.Logs.as_view()),
     path("jobs/<uuid:job_id>/preemptions", preemptions_api.Preemptions.as_view()),
     path("jobs/<uuid:job_id>/consolidations", consolidations_api.Consolidations.as_view()),
@@ -101,6 +104,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/move/", moves.move, name="job-move"),
     path("jobs/<uuid:job_id>/suspend/", jobs.suspend, name="job-suspend"),
     path("jobs/<uuid:job_id>/resume/", jobs.resume, name="job-resume"),
+    path("jobs/<uuid:job_id>/session/", sessions.open_session, name="job-session"),
     path("jobs/<uuid:job_id>/logs/", logs.logs, name="job-logs"),
     path("clusters/<uuid:cluster_id>/runs/", attesting.runs, name="cluster-runs"),
     path("clusters/<uuid:cluster_id>/attest/<slug:what>/", attesting.attest, name="cluster-attest"),

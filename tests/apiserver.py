@@ -163,6 +163,12 @@ class Handler(BaseHTTPRequestHandler):
             status, told = self.api.dry_run(path, msgspec.json.decode(self.sent))
             reason = "Forbidden" if status == 403 else ""
             self.say(status, {"kind": "Status", "message": told, "reason": reason, "code": status})
+        elif path.endswith("/portforward"):
+            # to a pod that is not there: what admission allows ends with 404
+            *_, where, _, name, _ = path.split("/")
+            status, told = self.api.dry_run(path, {"metadata": {"name": name, "namespace": where}})
+            status, reason = (status, "Forbidden") if status == 403 else (404, "NotFound")
+            self.say(status, {"kind": "Status", "message": told, "reason": reason, "code": status})
         elif path.endswith("/pods"):
             self.say(200, {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "strange"}}]})
         elif path == "/apis/resource.k8s.io":

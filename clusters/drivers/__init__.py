@@ -6,6 +6,7 @@ both. No code above this package knows which driver it uses.
 
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
+from .exchanges import PortAnswer, PortRequest
 from .port import (
     AlreadyExists,
     Ambiguous,
@@ -15,6 +16,7 @@ from .port import (
     IdentityRefused,
     JobSeen,
     NodeSeen,
+    NotAnswered,
     NotThere,
     PodSeen,
     Refused,
@@ -37,8 +39,11 @@ __all__ = [
     "IdentityRefused",
     "JobSeen",
     "NodeSeen",
+    "NotAnswered",
     "NotThere",
     "PodSeen",
+    "PortAnswer",
+    "PortRequest",
     "Refused",
     "ServiceSeen",
     "SliceSeen",

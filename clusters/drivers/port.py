@@ -11,6 +11,8 @@ from clusters.engine.images import NO_IMAGES, NodeImages
 from clusters.engine.permissions import Right
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
+from .exchanges import PortAnswer, PortRequest
+
 _Method = TypeVar("_Method")
 _IDENTITY = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
@@ -66,6 +68,10 @@ class TlsFailed(Unreachable):
 
 class Ambiguous(DriverError):
     """The request may or may not have taken effect (time-out, cut response, 5xx). Check before acting."""
+
+
+class NotAnswered(Refused):
+    """A program in a pod gave no answer, or none that the gateway passes on. That is no fault of its cluster."""
 
 
 def checked_identity(uid: str) -> str:
@@ -301,6 +307,15 @@ class ClusterDriver(Protocol):
         self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int, container: str = ""
     ) -> str:
         """The end of the log of one container of a pod; empty: of its only one besides init steps and sidecars."""
+
+    @unguarded
+    async def ask_pod(self, namespace: str, pod: str, port: int, request: PortRequest) -> PortAnswer:
+        """The answer of the program that listens on this port of the pod, on its loopback address.
+
+        Unguarded: how long it takes is up to the program, which must not use up the cluster's calls or open its breaker.
+        Raises NotAnswered if the program does not answer, NotThere for the pod, Refused if the gateway's account may not
+        reach pods.
+        """
 
     @unguarded
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:

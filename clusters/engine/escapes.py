@@ -42,11 +42,11 @@ _MOST_TOLD = 300
 class Rehearsal:
     """A write that a cluster evaluates in a dry run. `what` describes it, as text that follows `may`. `api` is the
     group and version of the manifest, whose name identifies the object. A `change` is a merge patch of an existing
-    object.
+    object. A `connect` is to a port of a pod that does not exist, so that nothing is reached where it is allowed.
     """
 
     what: str
-    verb: Literal["create", "apply", "change"]
+    verb: Literal["create", "apply", "change", "connect"]
     api: str
     resource: str
     manifest: Mapping[str, Any]
@@ -115,6 +115,7 @@ def escapes(groups: Collection[str], code: str, foreign_pods: Sequence[tuple[str
         _service("send a Service's clients to other pods", PROBE_NAMESPACE, name, {"selector": {"app": "probe"}}),
         _secret("create Secrets of other software", FOREIGN_NAMESPACES[0], f"{PREFIX}s-{code}"),
         _secret("make a ServiceAccount's token", PROBE_NAMESPACE, f"{PREFIX}s-{code}", account="default"),
+        _reached("reach the ports of other software's pods", FOREIGN_NAMESPACES[0], name),
         *(_touched(where, pod) for where, pod in foreign_pods),
     ]
     if DEVICES in groups:
@@ -321,6 +322,10 @@ def _secret(what: str, namespace: str, name: str, account: str = "") -> Rehearsa
         metadata["annotations"] = {"kubernetes.io/service-account.name": account}
     manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind, "immutable": True}
     return Rehearsal(what, "create", "v1", "secrets", {**manifest, "data": {} if account else {"s0": "cHJvYmU="}})
+
+
+def _reached(what: str, namespace: str, name: str) -> Rehearsal:
+    return Rehearsal(what, "connect", "v1", "pods", {"metadata": {"name": name, "namespace": namespace}})
 
 
 def _touched(namespace: str, pod: str) -> Rehearsal:

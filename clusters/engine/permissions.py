@@ -58,6 +58,7 @@ ROLE: frozenset[Right] = frozenset().union(
     _rights("", "namespaces", "get create"),
     _rights("", "pods", "list watch patch"),
     _rights("", "pods/log", "get"),
+    _rights("", "pods/portforward", "get create"),
     _rights("", "services", "create get"),
     _rights("", "secrets", "create"),
     _rights("batch", "jobs", "create get list watch patch delete"),
@@ -83,7 +84,9 @@ OF_GANGS: frozenset[Right] = _rights("", "services", "create get")
 single pods: they are missing, but no reason to refuse a renewed credential.
 """
 CREATE_SECRETS = Right("", "secrets", "create")
-OPTIONAL_RIGHTS = frozenset({CREATE_SECRETS})
+OF_SESSIONS: frozenset[Right] = _rights("", "pods/portforward", "get create")
+"""Rights by which sessions are opened: `get` for a WebSocket, and in newer versions of Kubernetes `create` as well."""
+OPTIONAL_RIGHTS = OF_SESSIONS | {CREATE_SECRETS}
 """Rights that earlier manifests did not grant, and without which a cluster serves all other jobs."""
 OPTIONAL_GROUPS = frozenset({"resource.k8s.io"})
 """API groups that many clusters do not serve; the role's rights on them are required only if the cluster

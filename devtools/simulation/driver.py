@@ -17,7 +17,8 @@ from clusters.drivers import (
     Unreachable,
     WatchEvent,
 )
-from clusters.drivers.port import RulesSeen
+from clusters.drivers.exchanges import PortAnswer
+from clusters.drivers.port import NotAnswered, RulesSeen
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import ROLE, Right
 
@@ -276,6 +277,10 @@ class SimulatedClusterDriver:
     def _read_log(self, namespace: str, pod: str) -> str:
         logs.require(are_hidden=self._link.hides_logs)
         return self._cluster.log_of(namespace, pod)
+
+    async def ask_pod(self, *_: object) -> PortAnswer:
+        """Its programs serve nothing."""
+        raise NotAnswered("nothing answers on this port of the pod", status=502)
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
         """All nodes."""

@@ -21,6 +21,7 @@ from .estimates import EstimateShape
 from .failure_shapes import RULES, FailureShape, RuleShape
 from .pod_shapes import ElasticShape, PodSetShape
 from .reports import ProgressShape
+from .session_shapes import SessionShape
 
 JOB_STATES = [state.value for state in JobState]
 ATTEMPT_STATES = [state.value for state in AttemptState]
@@ -135,6 +136,8 @@ class PlacementWishShape(serializers.Serializer[Any]):
         help_text="What its runs will write and announce; needs `reports`.",
     )
     elastic = ElasticShape(required=False)
+
+    session = SessionShape(required=False, help_text="Whether users open it in their browser, and how.")
 
     def get_fields(self) -> dict[str, AnyField]:
         """The fields declared outside the table, then those of the table in its order."""

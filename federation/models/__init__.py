@@ -36,6 +36,8 @@ from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode
 from .runs import EstimateRecord as EstimateRecord
 from .runs import RunGroup as RunGroup
+from .sessions import SessionTicket as SessionTicket
+from .sessions import SessionUse as SessionUse
 from .staging import DataWait as DataWait
 from .staging import StageIn as StageIn
 from .standstill import DISPATCH_IS_OPEN as DISPATCH_IS_OPEN

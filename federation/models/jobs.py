@@ -80,6 +80,7 @@ class Job(models.Model):
             ),
             models.Index(fields=["tenant"], condition=Q(state="suspended"), name="suspended_jobs_of_tenant"),
             models.Index(fields=["tenant", "-id"], name="jobs_of_tenant"),
+            models.Index(fields=["id"], condition=Q(finished_at=None, spec__has_key="session"), name="live_sessions"),
         ]
 
     def __str__(self) -> str:

@@ -32,6 +32,10 @@ from .reports import record_report as record_report
 from .reservations import cancel_reservation as cancel_reservation
 from .reservations import make_reservation as make_reservation
 from .reservations import shorten_reservation as shorten_reservation
+from .sessions import issue_ticket as issue_ticket
+from .sessions import note_use as note_use
+from .sessions import redeem as redeem
+from .sessions import stop_unused_sessions as stop_unused_sessions
 from .settlement import accrue_running as accrue_running
 from .settlement import settle_attempts as settle_attempts
 from .staging import stage_data as stage_data

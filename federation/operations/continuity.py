@@ -28,6 +28,7 @@ from . import transitions
 from .consequences import Ending
 from .endings import end_attempts
 from .maintenance import yield_to_maintenance
+from .sessions import stop_unused_sessions
 
 NEVER_RELEASED = [AttemptState.RESERVED, AttemptState.CREATED]
 MAY_RUN = [AttemptState.STARTING, AttemptState.RUNNING]
@@ -41,7 +42,7 @@ TRIES_UNTOLD = 3
 
 def sweep() -> None:
     """One round: marks attempts on silent clusters, restores those on recovered ones, stops what has to stop for
-    maintenance, recalls attempts that do not start or have no pods any more, and explains what pods wait for.
+    maintenance and sessions that are not used, recalls attempts that do not start or have no pods any more, and explains what pods wait for.
     """
     lose_sight()
     regain_sight()
@@ -49,6 +50,7 @@ def sweep() -> None:
     recall_unstarted()
     recall_stuck()
     recall_deserted()
+    stop_unused_sessions()
     explain_unsent()
     explain_unstarted()
 

@@ -25,6 +25,7 @@ from federation.engine.retries import Cause
 from federation.locks import lock_attempts, lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, Diagnosis, Job
 from federation.queries.artifacts import missing_artifacts
+from federation.queries.sessions import was_unused
 from placement.values.reason_codes import ReasonCode
 
 from . import diagnoses, transitions
@@ -87,6 +88,8 @@ def _consequence(
     missing: Mapping[UUID, Sequence[str]],
 ) -> Consequence:
     if job.state == JobState.CANCELLING:
+        if "session" in job.spec and was_unused(attempt.id):
+            return Consequence(JobState.CANCELLED, ReasonCode.SESSION_IDLE, "It was not used.", ending.exit_code)
         return Consequence(JobState.CANCELLED, ReasonCode.CANCELLED, "Cancelled.", ending.exit_code)
     if ending.state == AttemptState.SUCCEEDED:
         names = missing.get(attempt.id)

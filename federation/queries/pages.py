@@ -23,8 +23,9 @@ from federation.queries.pod_set_lines import PodSetLine, asks_text, pod_set_line
 from federation.queries.preemptions import PreemptionView, preemption_views
 from federation.queries.quota_in_the_way import QuotaInTheWay, quota_in_the_way
 from federation.queries.reports import Reports, reports_of_job
-from federation.queries.reservations import names_of
+from federation.queries.reservations import names_of, reservation_ids
 from federation.queries.runtimes import runtime_of_job
+from federation.queries.sessions import may_be_opened, session_wish
 from federation.queries.went_first import reason_texts
 from federation.queries.why_not import WhyNot, WhyNotGroup, grouped, headline
 from foundation import clock
@@ -166,6 +167,7 @@ class JobView:
     may_suspend: bool
     may_resume: bool
     may_submit: bool
+    may_open: bool
     is_over: bool
 
 
@@ -211,7 +213,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         exit_code=job.exit_code,
         pod_sets=pod_set_lines(spec),
         wishes=tuple(_wishes(spec)),
-        reservation=next(iter(names_of(_reservation_ids(spec)).items()), None),
+        reservation=next(iter(names_of(reservation_ids(spec)).items()), None),
         run_time="" if (runtime := None if is_over else runtime_of_job(job)) is None else runtime_text(runtime),
         start=str(told["message"]) if (told := expected_start(job, clock.now())) else "",
         spec_text=json.dumps(spec, indent=2, ensure_ascii=False),
@@ -231,13 +233,9 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         may_suspend=may_change and job.suspend_requested_at is None,
         may_resume=may_change and job.suspend_requested_at is not None,
         may_submit=Permission.SUBMIT in held,
+        may_open=may_be_opened(job, actor, held),
         is_over=is_over,
     )
-
-
-def _reservation_ids(spec: Mapping[str, Any]) -> list[str]:
-    named = (spec.get("constraints") or {}).get("reservation")
-    return [named] if named else []
 
 
 def _filtered(match: TenantMatch, filters: Mapping[str, str]) -> QuerySet[Job]:
@@ -303,6 +301,7 @@ def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         found.append(("retries", ", ".join(f"{cause.replace('_', ' ')} {most}" for cause, most in retries.items())))
     if spec.get("reports"):
         found.append(("reports", "progress and checkpoints"))
+    found += session_wish(spec)
     return [*found, *(_simple_wish(field, spec[field.name]) for field in JOB_FIELDS if _is_simple_wish(field, spec))]
 
 

@@ -377,3 +377,9 @@ def names_of(reservation_ids: Iterable[str]) -> Mapping[str, str]:
     ids = list(reservation_ids)
     rows = Reservation.objects.filter(id__in=ids).values_list("id", "name") if ids else ()
     return {str(row_id): name for row_id, name in rows}
+
+
+def reservation_ids(spec: Mapping[str, Any]) -> list[str]:
+    """The reservation that a stored spec names, if any."""
+    named = (spec.get("constraints") or {}).get("reservation")
+    return [named] if named else []

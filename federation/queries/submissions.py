@@ -56,6 +56,7 @@ def rules() -> Rules:
         require_digest=settings.REQUIRE_DIGEST,
         resources=settings.RESOURCES,
         takes_reports=bool(settings.PUBLIC_URL),
+        has_sessions=settings.SESSION_ORIGIN is not None,
     )
 
 

@@ -81,6 +81,8 @@ CONTROL_OF = {
     "data": "data",
     "throughput": "throughput",
     "reports": "reports",
+    "session": "session_port",
+    "session.idle_seconds": "session_idle",
     "constraints.reservation": "reservation",
     "constraints.overflow": "overflow_0_clusters",
     **overflow_controls(),
@@ -94,6 +96,7 @@ DEFAULTS = {
     "memory": "32Gi",
     "level": "cluster",
     "mode": "preferred",
+    "session_idle": "60",
     **CHOSEN_AT_FIRST,
 }
 KINDS: Options = (
@@ -135,6 +138,7 @@ class SubmitPage:
     modes: Options = MODE_OPTIONS
     report_options: Options = ()
     """Empty if the installation takes no reports."""
+    has_sessions: bool = False
 
 
 @page(takes=("from", "by", "tenant"))
@@ -195,6 +199,10 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
         spec["reports"] = True
     if fewest := values.get("min_count", "").strip():
         spec["elastic"] = {"min_count": whole_number(fewest)}
+    if values.get("session_port", "").strip():
+        idle = whole_number(values.get("session_idle", ""))
+        seconds = idle * 60 if isinstance(idle, int) else idle
+        spec["session"] = {"port": whole_number(values["session_port"]), "idle_seconds": seconds}
     if errors:
         raise Invalid(errors=errors)
     return spec
@@ -245,6 +253,7 @@ def _form(
         shows_advanced=is_advanced(form),
         offers=offers,
         report_options=REPORT_OPTIONS if settings.PUBLIC_URL else (),
+        has_sessions=settings.SESSION_ORIGIN is not None,
     )
     return show(
         request, "federation/submit.html", shown, live="federation/submit_poll.html" if offers else "", status=status

@@ -114,6 +114,7 @@ class ReasonCode(StrEnum):
     PROGRAM_FAILED = "program_failed", "A pod ended with an exit code other than 0."
     JOB_FAILED = "job_failed", "Its object failed; no pod reported an exit code."
     CANCELLED = "cancelled", "A user cancelled the job."
+    SESSION_IDLE = "session_idle", "No request reached its session for the time that it allows."
     REFUSED_BY_CLUSTER = "refused_by_cluster", "The cluster's API server refused its object."
     PREEMPTED = "preempted", "Its pods were preempted or evicted."
     PREEMPTED_FOR_JOB = (

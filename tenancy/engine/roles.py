@@ -19,6 +19,8 @@ class Permission(StrEnum):
     """Submit jobs and cancel your own."""
     MANAGE_JOBS = "manage_jobs"
     """Cancel any user's jobs."""
+    OPEN_SESSIONS = "open_sessions"
+    """Open any user's sessions."""
     MANAGE_QUOTAS = "manage_quotas"
     RESERVE = "reserve"
     """Reserve nodes in advance for the tenant and everyone below it."""

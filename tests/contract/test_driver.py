@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from clusters.drivers import AlreadyExists, NotThere, Refused, Stale
+from clusters.drivers import AlreadyExists, NotThere, PortRequest, Refused, Stale
 from clusters.engine.permissions import ROLE, TELLTALES, Right
 
 from .worlds import INSTALL, WHOSE, World, fresh_name, in_namespace, job, secret, until, watching
@@ -280,6 +280,8 @@ def test_what_is_not_there_is_said_to_be_not_there(world: World):
             await driver.delete_job(namespace, "nothing", WRONG_UID)
         with pytest.raises(NotThere):
             await driver.read_log(namespace, "nothing", tail_lines=10, limit_bytes=1000)
+        with pytest.raises(NotThere):
+            await driver.ask_pod(namespace, "nothing", 8888, PortRequest("GET", "/", [("Host", "x")]))
         assert list(await driver.list_pods(namespace, "nothing")) == []
 
     in_namespace(world, use)
@@ -290,6 +292,8 @@ def test_names_cannot_leave_their_path(world: World):
         for name in ("../../pods/x", "a/b", "a?x=1", "a%2fb", "", "A" * 300):
             with pytest.raises(Refused):
                 await driver.get_job(namespace, name)
+            with pytest.raises(Refused):
+                await driver.ask_pod(namespace, name, 8888, PortRequest("GET", "/", [("Host", "x")]))
 
     in_namespace(world, use)
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from clusters.drivers import Ambiguous, DriverError, Refused, Unreachable
+from clusters.drivers import Ambiguous, AuthFailed, DriverError, NotThere, PortRequest, Refused, Unreachable
 from clusters.drivers.address import ClusterAddress, Credential
 from clusters.drivers.guard import FAILURES_TO_OPEN, guarded
 from clusters.drivers.kubernetes.driver import KubernetesDriver
@@ -96,6 +96,26 @@ def test_attack_08_no_redirect_is_followed(api, status):
         with pytest.raises(DriverError):
             ask(api, lambda driver: driver.version())
         assert inside.seen == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_attack_08_no_redirect_of_a_forwarded_port_is_followed(api, status):
+    path = "/api/v1/namespaces/swy-x/pods/lone/portforward"
+    with api_server() as inside:
+        api.answers[path] = lambda handler: handler.say(status, {}, {"Location": f"{inside.server}{path}"})
+        with pytest.raises(DriverError, match="the connection broke"):
+            ask(api, lambda driver: driver.ask_pod("swy-x", "lone", 8888, PortRequest("GET", "/", [("Host", "x")])))
+        assert inside.seen == []
+        assert api.seen
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(401, AuthFailed), (403, Refused), (404, NotThere), (500, Ambiguous), (200, Refused)]
+)
+def test_a_port_that_is_not_forwarded_is_an_error_of_the_port(api, status, error):
+    api.answers["/api/v1/namespaces/swy-x/pods/lone/portforward"] = lambda handler: handler.say(status, {})
+    with pytest.raises(error):
+        ask(api, lambda driver: driver.ask_pod("swy-x", "lone", 8888, PortRequest("GET", "/", [("Host", "x")])))
 
 
 def test_attack_14_a_body_that_is_too_large_is_cut_off(api):

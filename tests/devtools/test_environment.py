@@ -68,3 +68,30 @@ def test_a_resource_that_jobs_can_never_request_stops_the_boot(monkeypatch, valu
     monkeypatch.setenv("NAMES", value)
     with pytest.raises(ImproperlyConfigured, match="NAMES"):
         environment.resources("NAMES", "")
+
+
+def test_the_origins_of_sessions_are_read_or_there_are_none(monkeypatch):
+    monkeypatch.delenv("ORIGIN", raising=False)
+    assert environment.session_origin("ORIGIN", ["gateway.example"]) is None
+    monkeypatch.setenv("ORIGIN", "https://*.sessions.example")
+    found = environment.session_origin("ORIGIN", ["gateway.example", "localhost", "[::1]"])
+    assert found is not None
+    assert (found.base, found.is_secure) == ("sessions.example", True)
+
+
+@pytest.mark.parametrize(
+    ("value", "hosts"),
+    [
+        ("https://sessions.example", []),
+        ("https://*.gateway.example", ["gateway.example"]),
+        ("https://*.example", ["gateway.example"]),
+        ("https://*.sessions.example", [".example"]),
+        ("https://*.sessions.example", ["*"]),
+        ("http://*.localhost:8000", ["127.0.0.1", "localhost", "[::1]"]),
+        ("http://*.sessions.example", []),
+    ],
+)
+def test_an_origin_of_sessions_where_the_gateways_cookies_go_stops_the_boot(monkeypatch, value, hosts):
+    monkeypatch.setenv("ORIGIN", value)
+    with pytest.raises(ImproperlyConfigured, match="ORIGIN"):
+        environment.session_origin("ORIGIN", hosts)

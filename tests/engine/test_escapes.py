@@ -132,6 +132,7 @@ def test_each_escape_and_each_duty_is_one_write_of_one_object():
         *(("create", "services", where, "swy-probe-x") for where in ("kube-system", "swy-probe", "swy-probe")),
         ("create", "secrets", "kube-system", "swy-s-x"),
         ("create", "secrets", "swy-probe", "swy-s-x"),
+        ("connect", "pods", "kube-system", "swy-probe-x"),
         ("change", "pods", "default", "theirs"),
         ("apply", "resourceclaimtemplates", "swy-probe", "swy-claim-x"),
     ]

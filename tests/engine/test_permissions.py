@@ -15,6 +15,7 @@ from clusters.engine.permissions import (
     MOST_RULES,
     MOST_TERMS,
     NAMESPACE,
+    OF_SESSIONS,
     ROLE,
     SERVICE_ACCOUNT,
     Comparison,
@@ -127,7 +128,7 @@ def test_the_role_reads_no_secrets_and_starts_no_shells():
 
 
 def test_a_credential_of_an_earlier_manifest_creates_no_secrets_and_lacks_nothing():
-    assert ROLE - needed({"resource.k8s.io"}) == {CREATE_SECRETS}
+    assert ROLE - needed({"resource.k8s.io"}) == {CREATE_SECRETS} | OF_SESSIONS
     older = [rule for rule in RULES if rule["resources"] != ["secrets"]]
     assert len(older) == len(RULES) - 1
     assert compare([older] * 3, needed({"resource.k8s.io"})) == Comparison(missing=(), excess=())

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from clusters.drivers import DriverError
+from clusters.drivers import DriverError, PortRequest
 from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.permissions import ROLE
 from devtools.localfleet.admin import apply, client, mint_token
@@ -27,6 +27,8 @@ NEEDED_FOR = {
     "watch pods": "watch pods",
     "patch pods": "open a gate",
     "get pods/log": "read a log",
+    "get pods/portforward": "ask a pod",
+    "create pods/portforward": "ask a pod",
     "create services": "make a service",
     "get services": "look at a service",
     "create secrets": "create a secret",
@@ -106,6 +108,7 @@ class Run:
         for pod in await self.pods():
             await step("open a gate", driver.open_gate(space, pod.name, pod.uid, GATE))
             await step("read a log", driver.read_log(space, pod.name, tail_lines=1, limit_bytes=10))
+            await step("ask a pod", driver.ask_pod(space, pod.name, 8888, PortRequest("GET", "/", [("Host", "x")])))
         await step("list jobs", driver.list_jobs())
         await step("see the device classes", driver.device_classes())
         await step("delete a job", driver.delete_job(space, "train", uid or ""))

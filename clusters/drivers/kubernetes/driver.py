@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from clusters.drivers.address import ClusterAddress
+from clusters.drivers.exchanges import PortAnswer, PortRequest
 from clusters.drivers.port import (
     AlreadyExists,
     Ambiguous,
@@ -33,8 +34,10 @@ from .decoding import decode
 from .device_api import DeviceApi
 from .dry_runs import DryRuns
 from .ensured import Ensured
+from .forwarding import ask
 from .node_shapes import Node, node_seen
 from .reflector import Kind, Reflector, list_all
+from .review_shapes import Access, Groups, Rules, Version
 from .service_shapes import Service, service_seen
 from .shapes import Bare, Job, Page, Pod, WhoItIs, job_seen, pod_seen
 from .wire import Expired, Limits, Wire
@@ -54,39 +57,10 @@ _POD_SECURITY = {
 }
 
 
-class _Version(msgspec.Struct, rename="camel"):
-    git_version: str = ""
-
-
-class _Group(msgspec.Struct):
-    name: str
-
-
-class _Groups(msgspec.Struct):
-    groups: list[_Group]
-
-
-class _RulesStatus(msgspec.Struct, rename="camel"):
-    resource_rules: list[dict[str, list[str] | None]] | None = None
-    incomplete: bool = False
-
-
-class _Rules(msgspec.Struct):
-    status: _RulesStatus
-
-
-class _AccessStatus(msgspec.Struct):
-    allowed: bool = False
-
-
-class _Access(msgspec.Struct):
-    status: _AccessStatus
-
-
-_version_decoder = msgspec.json.Decoder(_Version)
-_groups_decoder = msgspec.json.Decoder(_Groups)
-_access_decoder = msgspec.json.Decoder(_Access)
-_rules_decoder = msgspec.json.Decoder(_Rules)
+_version_decoder = msgspec.json.Decoder(Version)
+_groups_decoder = msgspec.json.Decoder(Groups)
+_access_decoder = msgspec.json.Decoder(Access)
+_rules_decoder = msgspec.json.Decoder(Rules)
 _bare_decoder = msgspec.json.Decoder(Bare)
 _who_it_is = msgspec.json.Decoder(WhoItIs)
 _job_decoder = msgspec.json.Decoder(Job)
@@ -335,18 +309,23 @@ class KubernetesDriver:
         if wishes:
             preferred = {"preferredDuringSchedulingIgnoredDuringExecution": list(wishes)}
             spec["affinity"] = {"nodeAffinity": preferred}
-        path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}?{_WRITER}"
-        await self._wire.call("PATCH", path, {"metadata": {"uid": uid}, "spec": spec}, _STRATEGIC)
+        await self._wire.call(
+            "PATCH", f"{_pod_path(namespace, pod)}?{_WRITER}", {"metadata": {"uid": uid}, "spec": spec}, _STRATEGIC
+        )
 
     async def read_log(
         self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int, container: str = ""
     ) -> str:
         """The end of a container's log, at most `limit_bytes`."""
         which = f"&container={_safe(container)}" if container else ""
-        path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}/log"
-        path += f"?tailLines={int(tail_lines)}&limitBytes={int(limit_bytes)}{which}"
+        query = f"tailLines={int(tail_lines)}&limitBytes={int(limit_bytes)}{which}"
+        path = f"{_pod_path(namespace, pod)}/log?{query}"
         raw = await self._wire.call("GET", path, most_bytes=limit_bytes, is_cut=True)
         return raw[:limit_bytes].decode("utf-8", "replace")
+
+    async def ask_pod(self, namespace: str, pod: str, port: int, request: PortRequest) -> PortAnswer:
+        """The answer of a program in a pod."""
+        return await ask(self._wire, _pod_path(namespace, pod), port, request)
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
         """All nodes."""
@@ -391,6 +370,10 @@ def _version_of(found: Node | Pod | Job) -> str:
 
 def _job_path(namespace: str, name: str) -> str:
     return f"/apis/batch/v1/namespaces/{_safe(namespace)}/jobs/{_safe(name)}"
+
+
+def _pod_path(namespace: str, pod: str) -> str:
+    return f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}"
 
 
 def _safe(name: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from clusters.drivers.port import AlreadyExists, Ambiguous, Refused
+from clusters.drivers.port import AlreadyExists, Ambiguous, NotThere, Refused
 from clusters.engine.escapes import DEVICES, Answered, Rehearsal
 
 from .decoding import decode
@@ -34,6 +34,9 @@ class DryRuns:
         except AlreadyExists:
             # the server looks up names last, after all other checks have passed
             return Answered(rehearsal, would=True)
+        except NotThere as error:
+            # likewise: the pod that it would connect to is not there
+            return Answered(rehearsal, would=True if rehearsal.verb == "connect" else None, reason=error.reason)
         except (Refused, Ambiguous) as error:
             return Answered(rehearsal, would=False if error.status == _FORBIDDEN else None, reason=error.reason)
         return Answered(rehearsal, would=True)
@@ -56,6 +59,8 @@ class DryRuns:
                 if rehearsal.api.startswith(DEVICES):
                     path, body = await self._devices.claim_template(body)
                 await self._wire.call("PATCH", f"{path}?{_QUERY}&force=true", body, "application/apply-patch+yaml")
+            case "connect":
+                await self._wire.call("GET", f"{target}/{rehearsal.name}/portforward?ports=8080")
             case "change":
                 kind = "application/merge-patch+json"
                 await self._wire.call("PATCH", f"{target}/{rehearsal.name}?{_QUERY}", body, kind)

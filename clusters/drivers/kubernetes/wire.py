@@ -7,9 +7,8 @@ from the environment, decompression) are switched off.
 import asyncio
 import ssl
 import tempfile
-import weakref
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,6 +34,7 @@ from clusters.drivers.port import (
 )
 from foundation.clock import monotonic
 
+from .connector import Connector, no_redirects
 from .decoding import JSON_MISTAKES
 
 _LONGEST_REASON = 300
@@ -67,6 +67,8 @@ class Limits:
     line_bytes: int = 3 * 1024 * 1024
     page_items: int = 500
     pages: int = 2000
+    socket_bytes: int = 1024 * 1024
+    socket_close_seconds: float = 1.0
     connections: int = 16
     grace_seconds: float = 3.0
     least_bytes_per_second: int = 512 * 1024
@@ -192,6 +194,38 @@ class Wire:
             self._refuse_encoding(answer)
             yield answer.content.iter_any()
 
+    @asynccontextmanager
+    async def socket(self, target: str, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket of this subprotocol, closed at the end of the block. No redirect is followed."""
+        self._open_session()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.limits.connect_seconds)
+        async with (
+            self._one_of_few(),
+            aiohttp.ClientSession(
+                connector=self._connector,
+                connector_owner=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=timeout,
+                trace_configs=[no_redirects()],
+            ) as session,
+        ):
+            try:
+                async with session.ws_connect(
+                    yarl.URL(self._origin + target, encoded=True),
+                    protocols=(protocol,),
+                    headers=self._headers,
+                    server_hostname=self._host,
+                    max_msg_size=self.limits.socket_bytes,
+                    timeout=aiohttp.ClientWSTimeout(ws_receive=None, ws_close=self.limits.socket_close_seconds),
+                ) as socket:
+                    if socket.protocol != protocol:
+                        raise Refused("the server does not speak the protocol that was asked for")
+                    yield socket
+            except aiohttp.WSServerHandshakeError as error:
+                raise self.status_error(error.status, Status()) from None
+            except (aiohttp.ClientError, OSError) as error:
+                raise _translated(error) from None
+
     def refusal(self, status: int, raw: bytes, retry_after: str) -> DriverError:
         """The port's error for an unsuccessful response. It never contains the credential, whatever the server sent."""
         try:
@@ -270,7 +304,7 @@ class Wire:
     def _open_session(self) -> aiohttp.ClientSession:
         """Created on the first call, because it belongs to the loop that then runs."""
         if self._session is None:
-            self._connector = _Connector(ssl=self._tls, limit=0, keepalive_timeout=_IDLE_SECONDS)
+            self._connector = Connector(ssl=self._tls, limit=0, keepalive_timeout=_IDLE_SECONDS)
             self._session = aiohttp.ClientSession(
                 connector=self._connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -310,28 +344,6 @@ class Wire:
         if self._secret and self._secret in message:
             message = message.replace(self._secret, "***")
         return "".join(letter if letter.isprintable() else " " for letter in message[:_LONGEST_REASON])
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Tracks its connections, including those that a broken request leaves in the TLS shutdown for half a minute."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._made: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
-
-    async def connect(self, *arguments: Any, **named: Any) -> Any:
-        connection = await super().connect(*arguments, **named)
-        if connection.transport is not None:
-            self._made.add(connection.transport)
-        return connection
-
-    async def abort(self) -> None:
-        """Closes all connections without a TLS shutdown; their sockets close in the loop's next turns."""
-        for transport in list(self._made):
-            with suppress(AttributeError):  # Python before 3.11.4 raises it if the connection is already gone
-                transport.abort()
-        for _ in range(3):
-            await asyncio.sleep(0)
 
 
 _REFUSALS: dict[tuple[int, str], type[DriverError]] = {

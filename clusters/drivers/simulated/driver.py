@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
+from clusters.drivers.exchanges import PortAnswer, PortRequest
 from clusters.drivers.port import (
     AlreadyExists,
     JobSeen,
@@ -42,8 +43,7 @@ _ALIVE_SECONDS = 15.0
 class SimulatedDriver:
     """A ClusterDriver for a simulated cluster that `found_cluster` made.
 
-    Every process that opens the same file sees the same cluster. Pods run for the seconds in their annotation
-    `sim.switchyard.dev/run-seconds` (1 if missing, `never` = until deleted), by `now`.
+    Processes that open its file share it. Pods run for `sim.switchyard.dev/run-seconds` (1 if missing, or `never`).
     """
 
     def __init__(self, path: Path, install_id: str, *, now: Callable[[], datetime] = clock.now) -> None:
@@ -76,7 +76,7 @@ class SimulatedDriver:
         )
 
     async def may(self, right: Right, namespace: str = "") -> bool:  # noqa: ARG002 - the port's signature
-        """Whether the published role has this right."""
+        """Whether it is in the published role."""
         return right in ROLE
 
     async def api_groups(self) -> frozenset[str]:
@@ -239,6 +239,10 @@ class SimulatedDriver:
             lines.append(f"{found.seen().finished_at} ended with exit code {found.exit_code}")
         lines += found.log.splitlines()
         return "".join(f"{line}\n" for line in lines[-tail_lines:])[:limit_bytes] if tail_lines > 0 else ""
+
+    async def ask_pod(self, namespace: str, pod: str, port: int, request: PortRequest) -> PortAnswer:
+        """A running pod's program answers on every port."""
+        return _found(self._looked().pod(namespace, pod), namespace, pod).answer(port, request)
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
         """All nodes."""

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from clusters.drivers.port import JobSeen, NodeSeen, PodSeen
+from clusters.drivers.exchanges import PortAnswer, PortRequest
+from clusters.drivers.port import JobSeen, NodeSeen, NotAnswered, PodSeen
 from clusters.engine.images import packed
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
@@ -100,6 +101,16 @@ class Pod(msgspec.Struct):
         """The name of the container that writes its log: the init step that failed, or its own."""
         containers = self.spec.get("initContainers" if self.init_step else "containers") or [{}]
         return str(containers[(self.init_step or 1) - 1].get("name", ""))
+
+    def answer(self, port: int, request: PortRequest) -> PortAnswer:
+        """What its program answers: the request, as text."""
+        if self.phase != "Running":
+            raise NotAnswered("nothing answers on this port of the pod", status=502)
+        head = [
+            f"{request.method} {request.target} on {port}",
+            *(f"{name}: {value}" for name, value in request.headers),
+        ]
+        return PortAnswer(200, [("Content-Type", "text/plain")], "\n".join([*head, ""]).encode() + request.body)
 
     @property
     def gates(self) -> tuple[str, ...]:

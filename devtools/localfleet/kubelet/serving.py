@@ -1,4 +1,4 @@
-"""What the API server asks a kubelet for: `/containerLogs`. Only the API server's certificate is accepted."""
+"""What the API server asks a kubelet for: `/containerLogs` and `/portForward`. Only the API server's certificate is accepted."""
 
 import ssl
 import time
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from .forwarding import forward
 from .logs import Log, Question
 from .pods import Pod
 
@@ -23,12 +24,18 @@ async def serve(host: str, port: int, certificate: Path, key: Path, pods: Pods) 
     async def logs(request: web.Request) -> web.StreamResponse:
         return await _logs(request, pods())
 
+    async def ports(request: web.Request) -> web.StreamResponse:
+        _require_the_api_server(request)
+        _pod_of(request, pods())
+        return await forward(request)
+
     async def health(_request: web.Request) -> web.Response:
         return web.Response(text="ok")
 
     app = web.Application()
     app.router.add_get("/healthz", health)
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", logs)
+    app.router.add_get("/portForward/{namespace}/{pod}", ports)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, host, port, ssl_context=context).start()
@@ -36,8 +43,7 @@ async def serve(host: str, port: int, certificate: Path, key: Path, pods: Pods) 
 
 
 async def _logs(request: web.Request, pods: Iterable[Pod]) -> web.StreamResponse:
-    if request.transport is None or not request.transport.get_extra_info("peercert"):
-        raise web.HTTPUnauthorized(text="only the API server may read logs")
+    _require_the_api_server(request)
     found = _log_of(request, pods)
     reply = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await reply.prepare(request)
@@ -47,19 +53,29 @@ async def _logs(request: web.Request, pods: Iterable[Pod]) -> web.StreamResponse
     return reply
 
 
-def _log_of(request: web.Request, pods: Iterable[Pod]) -> Log:
+def _require_the_api_server(request: web.Request) -> None:
+    if request.transport is None or not request.transport.get_extra_info("peercert"):
+        raise web.HTTPUnauthorized(text="only the API server may ask for that")
+
+
+def _pod_of(request: web.Request, pods: Iterable[Pod]) -> Pod:
     wanted = (request.match_info["namespace"], request.match_info["pod"])
     pod = next((one for one in pods if (one.namespace, one.name) == wanted), None)
     if pod is None:
         raise web.HTTPNotFound(text=f"pod {wanted[1]} is not on this node")
+    return pod
+
+
+def _log_of(request: web.Request, pods: Iterable[Pod]) -> Log:
+    pod = _pod_of(request, pods)
     name = request.match_info["container"]
     container = next((one for one in pod.containers if one.name == name), None)
     if container is None:
-        raise web.HTTPNotFound(text=f"container {name} not found in pod {wanted[1]}")
+        raise web.HTTPNotFound(text=f"container {name} not found in pod {pod.name}")
     number = 1 if request.query.get("previous") == "true" else 0
     if len(container.logs) <= number:
         what = "previous terminated container" if number else "container"
-        raise web.HTTPBadRequest(text=f'{what} "{name}" in pod "{wanted[1]}" has no log: it has not run')
+        raise web.HTTPBadRequest(text=f'{what} "{name}" in pod "{pod.name}" has no log: it has not run')
     return container.logs[number]
 
 

@@ -21,6 +21,7 @@ from .labels import read_labels
 from .places import constraints_json, read_constraints, read_topology, topology_json
 from .pods import pod_sets_json, read_pod_sets
 from .reading import Fields
+from .sessions import read_session, session_json
 from .spec import DNS_LABEL, MAX_COMPLETIONS, MAX_SECONDS, ON_CLUSTER_LOST, JobSpec, Rules
 from .work import data_json, read_data, read_reports, read_retries, read_throughput, throughput_json
 
@@ -194,6 +195,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     ),
     JobField("artifacts", Part(read_artifacts, artifacts_json)),
     JobField("elastic", Part(read_elastic, elastic_json), steers_placement=True),
+    JobField("session", Part(read_session, session_json)),
 )
 JOB_FIELD_NAMES = frozenset(field.name for field in JOB_FIELDS)
 BESIDE_MANIFEST = tuple(field.name for field in JOB_FIELDS if field.is_beside_manifest)

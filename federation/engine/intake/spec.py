@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from federation.engine.artifacts import Artifact
 from federation.engine.failures.rules import Rule
 from federation.engine.retries import NO_WISHES, Retries
+from federation.engine.sessions import Session
 from placement.values.datasets import DataNeed
 from placement.values.model import Constraints, GpuRequest, ModelSpeed, Topology
 
@@ -53,14 +54,15 @@ DNS_LABEL = "lower-case letters, digits and '-', at most 63, starting and ending
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an installation allows: simulated run times, resources besides CPU, memory and GPUs, jobs that report to it;
-    and whether images must be pinned by digest.
+    """What an installation allows: simulated run times, resources besides CPU, memory and GPUs, jobs that report to it,
+    sessions; and whether images must be pinned by digest.
     """
 
     allow_simulation: bool = False
     require_digest: bool = False
     resources: tuple[str, ...] = ()
     takes_reports: bool = False
+    has_sessions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +196,5 @@ class JobSpec:
     artifacts: tuple[Artifact, ...] = ()
     """What its runs will write and announce, in their reports."""
     elastic: ElasticPods | None = None
+    session: Session | None = None
+    """Set if users open it in their browser, through the gateway."""

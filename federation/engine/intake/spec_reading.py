@@ -13,6 +13,7 @@ from .elastic import checked_elastic
 from .job_fields import JOB_FIELD_NAMES, JOB_FIELDS
 from .normal_form import encode, spec_json
 from .reading import Faults, Fields
+from .sessions import check_session
 from .spec import LONGEST_BOUNDED_PART, LONGEST_ESCAPE, LONGEST_ITEM, MAX_SPEC_BYTES, InitStep, JobSpec, Rules, Sidecar
 
 
@@ -28,6 +29,7 @@ def read_spec(value: object, rules: Rules) -> JobSpec:
     check_artifacts(fields, found)
     if "elastic" in found:
         found["elastic"] = checked_elastic(fields, found)
+    check_session(fields, found)
     spec = JobSpec(**found)
     faults.refuse_if_any()
     _check_size(spec, faults)

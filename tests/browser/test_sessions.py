@@ -1,0 +1,62 @@
+"""A session is opened in a tab, at an origin where its program can do nothing to the gateway."""
+
+from urllib.parse import urlsplit
+
+import pytest
+
+import clusters.queries
+from clusters.drivers import PortAnswer
+from federation.engine.sessions import read_origin
+from tests.builders import bind
+from tests.rooms.federation.test_sessions import running
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+PAGE = """<!doctype html><title>lab</title><h1>A notebook</h1><p id="told"></p><script>
+const own = fetch("/data", {method: "POST", body: "x"}).then((answer) => "own " + answer.status, () => "own failed");
+const theirs = ["GET", "POST"].map((method) => fetch("GATEWAY/api/v1/jobs", {method, credentials: "include"})
+  .then(() => "read", () => "kept out"));
+Promise.all([own, ...theirs]).then((told) => {
+  document.getElementById("told").textContent = [...told, "cookie:" + document.cookie].join(", ");
+});
+</script>"""
+
+
+class Program:
+    def __init__(self, gateway):
+        self.page, self.asked = PAGE.replace("GATEWAY", gateway).encode(), []
+
+    async def ask_pod(self, namespace, pod, port, request):
+        self.asked.append(request)
+        if request.target == "/data":
+            return PortAnswer(201, [("Set-Cookie", "a=b")], b"")
+        return PortAnswer(200, [("Content-Type", "text/html"), ("Set-Cookie", "sessionid=planted")], self.page)
+
+
+@pytest.mark.parametrize("look", [(390, "dark"), (1440, "light")])
+def test_a_session_opens_in_a_tab_of_its_own_origin(window, admin, live_server, settings, monkeypatch, look):
+    program = Program(live_server.url)
+    monkeypatch.setattr(clusters.queries, "driver_of", lambda _: program)
+    settings.SESSION_ORIGIN = read_origin(f"http://*.sessions.localhost:{urlsplit(live_server.url).port}")
+    bind(admin, "acme/vision")
+    attempt = running(admin)
+    w = window(look[0], 900, color_scheme=look[1], fresh=True).sign_in(admin)
+    w.open(f"/jobs/{attempt.job_id}/")
+    w.page.get_by_role("button", name="Open").click()
+    link = w.page.get_by_role("link", name="Open the session")
+    assert not w.page.evaluate(WIDE)
+    with w.page.context.expect_page() as opened:
+        link.click()
+    tab = opened.value
+    tab.get_by_role("heading", name="A notebook").wait_for()
+    tab.get_by_text("cookie:").wait_for()
+    assert tab.locator("#told").inner_text() == "own 201, kept out, kept out, cookie:"
+    assert tab.url == f"http://{attempt.id.hex}.sessions.localhost:{urlsplit(live_server.url).port}/"
+    assert tab.evaluate("window.opener") is None
+    sent = {name for request in program.asked for name, _ in request.headers}
+    assert not sent & {"cookie", "authorization", "referer"}
+    # the link works once
+    with w.page.context.expect_page() as again:
+        link.click()
+    again.value.get_by_text("This ticket is not valid").wait_for()
+    assert not [cookie for cookie in w.page.context.cookies() if cookie["value"] == "planted"]
