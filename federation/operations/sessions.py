@@ -153,10 +153,12 @@ def stop_unused_sessions() -> int:
     The time begins when the gateway first knows that a session runs, and again after its cluster was silent, and after a
     standstill: while the session could not be reached, it was not unused.
     """
-    is_closed = is_dispatch_closed()
+    can_be_opened = session_origin() is not None
+    stand_still = not can_be_opened or is_dispatch_closed()
     with connection.cursor() as cursor:
-        cursor.execute(BEGIN_USE)
-        cursor.execute(KEEP_OPEN, {"all": is_closed, "seconds": SEEN_SECONDS})
+        if can_be_opened:  # without sessions, no sweep reads all jobs for them
+            cursor.execute(BEGIN_USE)
+        cursor.execute(KEEP_OPEN, {"all": stand_still, "seconds": SEEN_SECONDS})
         cursor.execute(FORGET, {"seconds": KEPT_SECONDS})
     return sum(_stop(job_id) for job_id, *_ in _unused(None))
 

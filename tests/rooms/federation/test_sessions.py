@@ -420,7 +420,9 @@ def test_a_session_is_stopped_after_it_was_not_used_and_never_before(user, attem
     assert browser.get("/").status_code == 401
 
 
-def test_after_a_restore_and_while_another_stops_it_nothing_is_unused(user, attempt, monkeypatch):
+def test_after_a_restore_without_an_origin_and_while_another_stops_it_nothing_is_unused(
+    user, attempt, settings, monkeypatch
+):
     plain = submit(actor_for(user), {"tenant": TENANT, **make_spec()})
     operations.stop_unused_sessions()
     assert list(SessionUse.objects.values_list("attempt_id", flat=True)) == [attempt.id]
@@ -428,6 +430,11 @@ def test_after_a_restore_and_while_another_stops_it_nothing_is_unused(user, atte
     with monkeypatch.context() as closed:
         closed.setattr("federation.operations.sessions.is_dispatch_closed", lambda: True)
         assert operations.stop_unused_sessions() == 0
+    assert operations.stop_unused_sessions() == 0
+    aged(attempt, 10_000)
+    origin, settings.SESSION_ORIGIN = settings.SESSION_ORIGIN, None
+    assert operations.stop_unused_sessions() == 0
+    settings.SESSION_ORIGIN = origin
     assert operations.stop_unused_sessions() == 0
     aged(attempt, 10_000)
     Attempt.objects.filter(id=attempt.id).update(stop_requested_at=now(), stop_reason="suspended")
