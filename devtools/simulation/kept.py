@@ -66,7 +66,6 @@ KEPT: tuple[Kept, ...] = (
     Kept(3, Size(only=("stranger_edits",), scale="small"), "what_lists_lack_is_not_read"),
     Kept(9, Size(only=("clocks_differ",), scale="small"), "an_observers_clock_dates_what_it_sees"),
     Kept(85200, _before("overtaken"), "removed_clusters_have_no_prices"),
-    Kept(41004, _before("committed", "small"), "lost_deletions_are_no_excuse"),
     Kept(
         20,
         Size(only=("cut_off", "eviction", "node_dies", "stranger_deletes", "programs_report"), scale="small"),
