@@ -30,8 +30,10 @@ from .stage import schedules
 if TYPE_CHECKING:
     from .world import World
 
-HEAL_SECONDS = 1800.0
-"""What should end ends within this time after the world has healed."""
+HEAL_SECONDS = 2700.0
+"""What should end ends within this time after the world has healed: one start may time out, and the job's retries, as well as the
+next job and the copy of its data, each wait for routines that are rare by then.
+"""
 CALM = (4.0, 10.0)
 """How rare routines are that were not announced, and how seldom bells poll. Such routines find nothing in the healed world, and
 would take half of a run's steps.
