@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 FIRST, SEEDS = 700, 120
-SECONDS = 100
+SECONDS = 50
 """No further seed begins after this time, which a busy host needs for fewer."""
 
 
