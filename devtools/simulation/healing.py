@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 HEAL_SECONDS = 2700.0
 """What should end ends within this time after the world has healed: one start may time out, and the job's retries, as well as the
-next job and the copy of its data, each wait for routines that are rare by then.
+next job and the copy of its data, each wait for routines that have become rare.
 """
 CALM = (4.0, 10.0)
 """How rare routines are that were not announced, and how seldom bells poll. Such routines find nothing in the healed world, and
