@@ -38,6 +38,7 @@ PAGES = {
     "user-limit-edit": "/quotas/users/set/",
     "submission-limit-edit": "/quotas/submission/set/",
     "usage": "/usage/?group_by=tenant,flavor",
+    "usage-energy": "/usage/?group_by=tenant,flavor&carbon=yes",
     "usage-files": "/usage/files/",
     "idle": "/idle/",
     "node-hours": "/idle/node-hours/",

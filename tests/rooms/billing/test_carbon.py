@@ -103,7 +103,7 @@ def october(north):
 
 
 @pytest.mark.parametrize("words", ["", "tenant", "cluster", "user", "job", "day", "month", "tenant,flavor,job,day"])
-def test_json_csv_and_the_page_agree_and_totals_equal_their_parts(october, client, words):
+def test_json_and_csv_agree_and_totals_equal_their_parts(october, client, words):
     reader = make_user()
     bind(reader, "acme", "viewer")
     query = {"tenant": "acme", "month": "2026-10", "group_by": words, "carbon": "true"}
@@ -121,6 +121,21 @@ def test_json_csv_and_the_page_agree_and_totals_equal_their_parts(october, clien
     assert [[row["carbon_basis"], *(row[name] for name in FIGURES)] for row in read] == [
         [item["carbon"]["basis"], *(item["carbon"][name] for name in FIGURES)] for item in shown["items"]
     ]
+
+
+def test_the_page_shows_no_zero_where_nothing_is_known(north, client):
+    metered(north, at(5, 10), at(5, 12), gpu_units=2)
+    reader = make_user()
+    bind(reader, "acme", "viewer")
+    client.force_login(reader)
+    query = {"month": "2026-10", "group_by": "tenant", "carbon": "yes"}
+    page = client.get("/usage/", query).content.decode()
+    assert "The energy and emissions of this use are not known" in page
+    assert page.count("not known</span>") == 6  # energy, emissions and embodied, of the row and in total
+    counted()
+    page = client.get("/usage/", query).content.decode()
+    assert "not known" not in page
+    assert "kWh measured and the rest estimated" in page
 
 
 def test_focus_has_the_same_energy_as_the_report(october):
