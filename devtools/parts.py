@@ -3,7 +3,8 @@ runs.
 
 Parts that mostly wait, for a control plane, a gateway or a lease, run three at a time, and beside them two that compute: these
 take the processor only when no other part needs it. Of each kind, those that take longest begin first, so that nothing long
-runs alone at the end. The control planes' programs are built from the start: where none are cached, the build takes minutes.
+runs alone at the end. The checks begin with them. The control planes' programs are built from the start: where none are cached,
+the build takes minutes.
 
 Prints what each part cost in CPU seconds, and with `--cpu` the costliest files of all parts.
 """
@@ -93,8 +94,9 @@ def costliest(lines: Iterable[str]) -> Sequence[str]:
 
 def _run_all(further: Sequence[str]) -> Iterator["Run"]:
     """The checks and all parts, each when it has ended; the parts with these further arguments."""
-    waiting = [_tests(str(number), plan, further) for number, plan in enumerate(PARTS, start=1)]
-    waiting.append(Run("checks", CHECKS, has_low_priority=True))  # the shortest: it fills what is left at the end
+    # The checks need no database: the first parts wait for it where none is prepared.
+    waiting = [Run("checks", CHECKS, has_low_priority=True)]
+    waiting += [_tests(str(number), plan, further) for number, plan in enumerate(PARTS, start=1)]
     running: list[Run] = []
     while waiting or running:
         while len(running) < AT_ONCE and (run := _next(waiting, running)):

@@ -1,4 +1,9 @@
-"""What every page must allow its readers: text that can be read in both themes, and controls that have names."""
+"""What every page must allow its readers: text that can be read in both themes, controls that have names, and all of it on a phone
+as well as on a wide screen.
+"""
+
+LOOKS = ((1440, "light"), (390, "dark"))
+FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
 CONTRAST = """
 () => {
@@ -41,6 +46,18 @@ NAMELESS = """
   .map((e) => e.outerHTML)
 """
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+def fits(w, *acts):
+    """The page is no wider than a wide screen or a phone's, and on both can be clicked what `acts` find. A journey need not be made
+    twice for it: the window is a phone afterwards.
+    """
+    for width, scheme in LOOKS:
+        w.page.set_viewport_size({"width": width, "height": 900})
+        w.page.emulate_media(color_scheme=scheme)
+        assert w.page.evaluate(FITS), (w.page.url, width)
+        for act in acts:
+            act.click(trial=True)
 
 
 def look(w, path):

@@ -5,6 +5,7 @@ from playwright.sync_api import expect
 
 from federation.models import TenantFailureRules
 from tenancy.models import RoleBinding, Tenant
+from tests.browser.reading import LOOKS, fits
 from tests.builders import bind, make_tenant, make_user
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -90,13 +91,12 @@ OUTSIDE = """() => [...document.querySelectorAll('.confirm[open] > .confirm-box'
 }).length"""
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_questions_before_an_act_open_on_the_screen_and_at_their_button(signed_in, admin, member, width):
+def test_questions_before_an_act_open_on_the_screen_and_at_their_button(signed_in, admin, member):
     bind(member, "acme", "viewer")
     rules = [{"name": name, "when": {}, "then": "stop"} for name in ("first", "second", "third")]
     tenant = make_tenant("acme/research")
     TenantFailureRules.objects.create(tenant=tenant, rules=rules)
-    w = signed_in(width=width)
+    w = signed_in()
     for path in (
         f"/tenants/{tenant.id}/",
         f"/tenants/{tenant.id}/edit/",
@@ -107,9 +107,11 @@ def test_questions_before_an_act_open_on_the_screen_and_at_their_button(signed_i
         w.open(path)
         count = w.page.locator(".confirm").count()
         assert count, path
-        for number in range(count):
-            one = w.page.locator(".confirm").nth(number)
-            one.locator("summary").click()
-            assert w.page.evaluate(OUTSIDE) == 0, (path, number)
-            one.locator("summary").click()
-        assert w.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+        for width, _ in LOOKS:
+            w.page.set_viewport_size({"width": width, "height": 900})
+            for number in range(count):
+                one = w.page.locator(".confirm").nth(number)
+                one.locator("summary").click()
+                assert w.page.evaluate(OUTSIDE) == 0, (path, number, width)
+                one.locator("summary").click()
+        fits(w)

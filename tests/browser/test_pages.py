@@ -16,8 +16,10 @@ from tests.builders import actor_for, make_cluster, make_spec, redate, submit
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 WIDTHS = (390, 820, 1440)
-SMALL = {"width": 390, "height": 300}
-"""Of windows whose size does not matter: it costs half as much to paint them."""
+LOW = 300
+"""The height of windows whose height does not matter: it costs half as much to paint them."""
+SMALL = {"width": 390, "height": LOW}
+"""Of windows whose size does not matter at all."""
 SETTLED = "new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
 """What the page's scripts put off until after the load has been done, and was reported if the policy stopped it."""
 NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
@@ -71,20 +73,20 @@ def every_path(user):
 def test_every_page_opens_without_a_complaint_of_the_browser_and_is_never_wider_than_the_screen(window, admin):
     """Each is opened once, on a phone, whose screen then becomes wider; there it can be read in both themes, and controls have names."""
     make_cluster("acme", "a-cluster-with-a-name-that-is-as-long-as-a-name-can-possibly-be")
-    w, too_wide = window(width=WIDTHS[0], reduced_motion="reduce").sign_in(admin), {}
+    w, too_wide = window(**SMALL, reduced_motion="reduce").sign_in(admin), {}
     for path in every_path(admin):
         answer = w.open(path)
         assert answer.status == 200, path
         assert w.page.get_by_role("heading", level=1).count() == 1, path
         for width in WIDTHS:
-            w.page.set_viewport_size({"width": width, "height": 900})
+            w.page.set_viewport_size({"width": width, "height": LOW})
             w.page.evaluate(SETTLED)
             scroll, inner = w.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
             assert inner == width
             if scroll > inner:
                 too_wide[path, width] = scroll
         look(w, path)
-        w.page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+        w.page.set_viewport_size({"width": WIDTHS[0], "height": LOW})
     assert not too_wide
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -13,8 +13,11 @@ import pytest
 from clusters.drivers import Ambiguous, NotThere, Refused, Unreachable, guard
 from clusters.drivers.address import ClusterAddress, Credential
 from clusters.drivers.connections import close_all, driver_for, open_driver, run
-from clusters.drivers.guard import FAILURES_TO_OPEN, guarded
+from clusters.drivers.guard import CONCURRENT_CALLS, FAILURES_TO_OPEN, guarded
 from clusters.drivers.simulated import found_cluster, path_of
+
+PATIENCE_SECONDS = 60.0
+"""Within it a call is answered on any host."""
 
 
 @pytest.fixture(autouse=True)
@@ -162,25 +165,39 @@ def test_a_refusal_is_a_sign_of_life():
     assert issubclass(NotThere, Refused)
 
 
-def test_a_cluster_that_hangs_does_not_hold_up_another():
-    class Hanging(Scripted):
-        async def version(self):
-            await asyncio.sleep(60)
+class Hanging(Scripted):
+    """It answers nothing until it is let go."""
 
+    def __init__(self):
+        super().__init__()
+        self.let_go = asyncio.Event()
+        self.is_full = threading.Event()
+
+    async def version(self):
+        self.calls += 1
+        if self.calls == CONCURRENT_CALLS:
+            self.is_full.set()
+        await self.let_go.wait()
+        return "v1"
+
+
+def test_a_cluster_that_hangs_does_not_hold_up_another():
+    """All calls of the one are answered while the other holds twenty: however fast the host is."""
     hanging: Any = Hanging()
     answering: Any = Scripted()
     bad, good = guarded(hanging), guarded(answering)
 
-    def wait():
-        with pytest.raises(Ambiguous):
-            run(asyncio.wait_for(bad.version(), 60), 1)
+    async def let_go():
+        hanging.let_go.set()
 
-    threads = [threading.Thread(target=wait) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    before = time.monotonic()
-    for _ in range(50):
-        assert run(good.version(), 5) == "v1"
-    assert time.monotonic() - before < 1
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(20) as callers:
+        waiting = [callers.submit(lambda: run(bad.version(), PATIENCE_SECONDS)) for _ in range(20)]
+        try:
+            assert hanging.is_full.wait(PATIENCE_SECONDS)
+            for _ in range(50):
+                assert run(good.version(), PATIENCE_SECONDS) == "v1"
+            assert not any(call.done() for call in waiting)
+        finally:
+            run(let_go(), PATIENCE_SECONDS)
+        assert [call.result() for call in waiting] == ["v1"] * 20
+    assert hanging.calls == 20

@@ -100,31 +100,42 @@ def test_a_slow_reader_that_does_read_gets_all_of_a_large_answer(edge):
     assert (answer.status, len(answer.body)) == (200, 4 * 1024 * 1024)
 
 
-def test_one_source_cannot_take_all_connections(django_db_setup, tmp_path):
-    with running(tmp_path, SWITCHYARD_SOURCE_CONNECTIONS="50", SWITCHYARD_CONNECTIONS="100") as edge:
-        silent = edge.crowd(200)
-        deadline = time.monotonic() + 10
-        while len(alive := [sock for sock in silent if is_open(sock)]) > 50:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert alive == silent[-50:], "the longest waiting make room"
-        assert edge.ask("/test/echo", source=STRANGER, seconds=5).status == 200
-        assert edge.ask("/test/echo", seconds=5).status == 200
+MOST, MOST_OF_A_SOURCE, PROXY = 60, 50, "127.0.0.3"
 
 
-def test_a_trusted_proxy_may_hold_more_connections_than_a_source(django_db_setup, tmp_path):
+@pytest.fixture(scope="module")
+def bounded(django_db_setup, tmp_path_factory):
+    """A web process with few connections."""
     bounds = {
-        "SWITCHYARD_SOURCE_CONNECTIONS": "20",
-        "SWITCHYARD_CONNECTIONS": "60",
-        "SWITCHYARD_TRUSTED_PROXIES": "127.0.0.2",
+        "SWITCHYARD_SOURCE_CONNECTIONS": str(MOST_OF_A_SOURCE),
+        "SWITCHYARD_CONNECTIONS": str(MOST),
+        "SWITCHYARD_TRUSTED_PROXIES": PROXY,
+        "SWITCHYARD_HEAD_SECONDS": "60",
     }
-    with running(tmp_path, **bounds) as edge:
-        silent = edge.crowd(100)
-        deadline = time.monotonic() + 10
-        while (alive := sum(map(is_open, silent))) > 60:
-            assert time.monotonic() < deadline, f"{alive} are open"
-        assert alive == 60
-        assert edge.ask("/test/echo", seconds=5).status == 200
+    with running(tmp_path_factory.mktemp("bounded"), **bounds) as edge:
+        yield edge
+
+
+def test_one_source_cannot_take_all_connections(bounded):
+    silent = bounded.crowd(200)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(alive := [sock for sock in silent if is_open(sock)]) > MOST_OF_A_SOURCE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert alive == silent[-MOST_OF_A_SOURCE:], "the longest waiting make room"
+    assert bounded.ask("/test/echo", source=STRANGER, seconds=5).status == 200
+    assert bounded.ask("/test/echo", seconds=5).status == 200
+    bounded.forget()
+
+
+def test_a_trusted_proxy_may_hold_more_connections_than_a_source(bounded):
+    silent = bounded.crowd(100, source=PROXY)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (alive := sum(map(is_open, silent))) > MOST:
+        assert time.monotonic() < deadline, f"{alive} are open"
+    assert alive == MOST
+    assert bounded.ask("/test/echo", seconds=5).status == 200
+    bounded.forget()
 
 
 def is_open(sock):

@@ -1,14 +1,17 @@
 """Policy hooks against real servers on loopback and real entry points on the path."""
 
+import asyncio
 import json
 import logging
 import socket
+import threading
 import time
 
 import msgspec
 import pytest
 
-from federation.drivers import policy_hooks
+from clusters.drivers.connections import run
+from federation.drivers.policy_hooks import CONCURRENT_QUESTIONS
 from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailable
 from federation.models import Job, JobEvent
 from federation.operations import put_class, submit_job, submit_jobs
@@ -23,6 +26,7 @@ from tests.builders import bind, make_cluster, make_flavor, make_node, make_spec
 pytestmark = pytest.mark.django_db
 TENANT, PATH, TOKEN = "acme/research", "/review", "canary-policy-token-51f0"
 HUGE = 65 * 1024
+HOUR, PATIENCE_SECONDS = 3600.0, 60.0
 
 
 def show(job):
@@ -320,13 +324,27 @@ def test_in_bulk_answered_keys_ask_nobody(actor, service):
 
 
 def test_a_long_list_is_no_way_around_a_slow_hook(actor, service, settings, monkeypatch):
-    settings.POLICY_FAILS, settings.POLICY_SECONDS = "open", 1
-    monkeypatch.setattr(policy_hooks, "MANY_SECONDS", 1.0)
-    service.answer = lambda _: time.sleep(3)
-    items = submit_many(actor, [make_spec(name=f"job-{number}") for number in range(20)])
+    """Once all questions that may be asked together are asked, all of the time passes, on any host."""
+    settings.POLICY_FAILS, settings.POLICY_SECONDS = "open", 20
+
+    async def loop_of_this_process():
+        return asyncio.get_running_loop()
+
+    loop, is_over = run(loop_of_this_process(), PATIENCE_SECONDS), threading.Event()
+
+    def keep_silent(_):
+        if len(service.asked) >= CONCURRENT_QUESTIONS:
+            loop.call_soon_threadsafe(monkeypatch.setattr, loop, "time", lambda: time.monotonic() + HOUR)
+        is_over.wait(PATIENCE_SECONDS)
+
+    service.answer = keep_silent
+    try:
+        items = submit_many(actor, [make_spec(name=f"job-{number}") for number in range(20)])
+    finally:
+        is_over.set()
     statuses = [item["status"] for item in items]
-    assert statuses.count(503) == 12
-    assert set(statuses) == {201, 503}
+    assert statuses == [201] * CONCURRENT_QUESTIONS + [503] * 12
+    assert len(service.asked) == CONCURRENT_QUESTIONS
 
 
 def test_a_quote_asks_in_a_dry_run_and_a_draft_does_not(actor, service):

@@ -4,10 +4,12 @@ from contextlib import contextmanager
 import pytest
 from django.db import connection, transaction
 
-from foundation.bell import INLINE_THREADS, MOST_RARE, Bell, ensure_rows
+from foundation.bell import INLINE_THREADS, LEAVE_SECONDS, MOST_RARE, Bell, ensure_rows
+from foundation.management.commands import beat
 from foundation.models import OutboxMessage, Routine
 from foundation.outbox import announce
 from foundation.schedule import How, Schedule
+from foundation.threads import open_threads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HERE = "tests.rooms.foundation.test_bell"
@@ -209,6 +211,12 @@ def test_a_running_bell_hears_an_announcement_and_outlives_its_connections():
     assert not thread.is_alive()
 
 
+class Stopped(Bell):
+    """A bell that keeps what it said when it stopped."""
+
+    have_ended: bool | None = None
+
+
 def takes_long():
     began.append(1)
     go_on.wait(20)
@@ -229,23 +237,51 @@ def occupied(post, count, every_seconds):
             " WHERE name = ANY(%s)",
             [names],
         )
-    bell = Bell([*long, frequent], post)
+    bell = Stopped([*long, frequent], post)
 
     def run():
         try:
-            bell.run()
+            bell.have_ended = bell.run()
         finally:
             connection.close()
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield
+        yield bell
     finally:
         bell.stopping.set()
         go_on.set()
         thread.join(10)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_stopping_bell_waits_for_work_that_ends_and_leaves_what_does_not(monkeypatch, is_done):
+    """It says which: its process must end with work that it leaves. Kubernetes kills it after 30 seconds."""
+    assert LEAVE_SECONDS <= 10
+    monkeypatch.setattr("foundation.bell.LEAVE_SECONDS", 60.0 if is_done else 0.05)
+    threads = open_threads("bell", 2)
+    monkeypatch.setattr("foundation.bell.open_threads", lambda *_: threads)
+    with occupied(Post(), 1, every_seconds=30) as bell:
+        wait_for(lambda: began)
+        bell.stopping.set()
+        if is_done:
+            go_on.set()
+        wait_for(lambda: bell.have_ended is not None)
+        assert bell.have_ended is is_done
+    threads.close()  # with the sessions of work that was left
+
+
+@pytest.mark.parametrize(("have_ended", "codes"), [(True, []), (False, [0])])
+def test_a_bells_process_ends_with_the_work_that_it_leaves(monkeypatch, have_ended, codes):
+    ended = []
+    monkeypatch.setattr(beat.Bell, "run", lambda _: have_ended)
+    monkeypatch.setattr(beat.os, "_exit", ended.append)
+    monkeypatch.setattr(beat.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(beat, "serve_metrics", lambda _: None)
+    beat.Command().handle()
+    assert ended == codes
 
 
 def test_work_that_takes_long_here_keeps_no_message_from_a_worker():
