@@ -16,6 +16,7 @@ figures.share()  # before the application defines its metrics
 
 from config.wsgi import application as application  # noqa: E402 - sets Django up, which the worker's class needs
 from federation.api.metrics import web_figures  # noqa: E402 - likewise
+from federation.drivers.relay_figures import OPEN  # noqa: E402 - likewise
 from foundation.scraping import open_port, serve_port  # noqa: E402 - likewise
 
 wsgi_app = "config.wsgi:application"
@@ -52,7 +53,8 @@ _metrics = open_port("web")
 
 
 def post_worker_init(_worker: Any) -> None:
-    """Once a worker can serve, it also serves its figures."""
+    """Once a worker can serve, it also serves its figures. It has none of the WebSockets of the one before."""
+    OPEN.set(0)
     if _metrics is not None:
         serve_port(_metrics, web_figures)
 

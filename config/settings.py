@@ -44,6 +44,7 @@ OBJECT_STORES = env.hosts("SWITCHYARD_OBJECT_STORES", ANY_HOST)
 RESOURCES = env.resources("SWITCHYARD_RESOURCES", "hugepages-2Mi,hugepages-1Gi")
 WEB_THREADS = env.number("SWITCHYARD_WEB_THREADS", 8, least=1, most=64)
 SESSION_ORIGIN = env.session_origin("SWITCHYARD_SESSION_ORIGIN", ALLOWED_HOSTS)
+SESSION_SOCKETS = env.number("SWITCHYARD_SESSION_SOCKETS", 256, least=0, most=10_000)
 PUBLIC_URL = env.checked("SWITCHYARD_PUBLIC_URL", "", env.check_public_url)
 POLICY_URL = env.checked("SWITCHYARD_POLICY_URL", "", read_hook_url)
 POLICY_TOKEN = env.checked("SWITCHYARD_POLICY_TOKEN", "", check_token)
@@ -235,6 +236,7 @@ EDGE_TRUST = Trust(
 )
 DRAIN_SECONDS = env.number("SWITCHYARD_DRAIN_SECONDS", 0, most=600)
 EDGE_SIGN_IN_PATH = "/login/"
+EDGE_CREDENTIAL_COOKIES = [SESSION_ORIGIN.cookie] if SESSION_ORIGIN else []  # besides that of web sessions
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -6,7 +6,7 @@ both. No code above this package knows which driver it uses.
 
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
-from .exchanges import PortAnswer, PortRequest
+from .exchanges import PortAnswer, PortRequest, PortStream
 from .port import (
     AlreadyExists,
     Ambiguous,
@@ -44,6 +44,7 @@ __all__ = [
     "PodSeen",
     "PortAnswer",
     "PortRequest",
+    "PortStream",
     "Refused",
     "ServiceSeen",
     "SliceSeen",

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -34,6 +35,11 @@ def run(coroutine: Coroutine[Any, Any, T], timeout_seconds: float) -> T:
     that loop.
     """
     return _process().run(coroutine, timeout_seconds)
+
+
+def start(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+    """Begins the coroutine in this process' loop, and does not wait for it."""
+    return _process().start(coroutine)
 
 
 def close_all() -> None:
@@ -74,7 +80,7 @@ class _Process:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("run() was called from the clusters' own loop, which it would block")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self.start(coroutine)
         try:
             return future.result(timeout_seconds)
         except TimeoutError:
@@ -82,6 +88,9 @@ class _Process:
                 raise
             future.cancel()
             raise Ambiguous(f"no answer within {timeout_seconds:g} s") from None
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
         async def close() -> None:

@@ -1,7 +1,8 @@
-"""One HTTP request to a program in a pod, and its answer, as values."""
+"""HTTP with a program in a pod, as values and over the bytes of a forwarded port."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 ANSWER_SECONDS = 30.0
 """From the connection to the end of the answer."""
@@ -12,7 +13,9 @@ Headers = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class PortRequest:
-    """`target` is the path with its query, as sent. The headers have no length and nothing of a connection."""
+    """`target` is the path with its query, as sent. The headers have no length and, unless they ask for another protocol,
+    nothing of a connection.
+    """
 
     method: str
     target: str
@@ -27,3 +30,13 @@ class PortAnswer:
     status: int
     headers: Headers = ()
     body: bytes = b""
+
+
+class PortStream(Protocol):
+    """The bytes of a connection to a port of a pod. Its methods raise NotAnswered once the connection is broken."""
+
+    async def read(self) -> bytes:
+        """The next bytes; empty at the end. At most 1 MiB is kept that was not read."""
+
+    async def write(self, data: bytes) -> None:
+        """Sends the bytes. Waits while the other side does not take them."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
@@ -11,7 +12,7 @@ from clusters.engine.images import NO_IMAGES, NodeImages
 from clusters.engine.permissions import Right
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
-from .exchanges import PortAnswer, PortRequest
+from .exchanges import PortAnswer, PortRequest, PortStream
 
 _Method = TypeVar("_Method")
 _IDENTITY = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
@@ -315,6 +316,13 @@ class ClusterDriver(Protocol):
         Unguarded: how long it takes is up to the program, which must not use up the cluster's calls or open its breaker.
         Raises NotAnswered if the program does not answer, NotThere for the pod, Refused if the gateway's account may not
         reach pods.
+        """
+
+    @unguarded
+    def open_port(self, namespace: str, pod: str, port: int) -> AbstractAsyncContextManager[PortStream]:
+        """A connection to that program, for as long as the block lasts: hours, if its user works with it.
+
+        Unguarded, and raises the same as `ask_pod`.
         """
 
     @unguarded

@@ -282,6 +282,10 @@ class SimulatedClusterDriver:
         """Its programs serve nothing."""
         raise NotAnswered("nothing answers on this port of the pod", status=502)
 
+    def open_port(self, *_: object) -> NoReturn:
+        """Likewise."""
+        raise NotAnswered("nothing answers on this port of the pod", status=502)
+
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
         """All nodes."""
         return self._watch("node")

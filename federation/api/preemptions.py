@@ -59,6 +59,16 @@ class CandidateShape(JobNameShape):
     loan = LoanShape(allow_null=True, help_text="If it could be stopped because it borrowed; else null.")
 
 
+class VictimShape(CandidateShape):
+    """A job that was stopped."""
+
+    kept_nodes = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Of an elastic job: the nodes that are kept for it until it is placed, at most until `deadline_at`, to go on with fewer pods. Empty: none, or "
+        "you may not see the job.",
+    )
+
+
 class PlaceShape(serializers.Serializer[Any]):
     """Another cluster where it would have fitted."""
 
@@ -80,7 +90,7 @@ class PreemptionShape(serializers.Serializer[Any]):
     nodes = serializers.ListField(child=serializers.CharField(), help_text="Kept for the beneficiary until `ended_at`.")
     cost_gpu_seconds = serializers.FloatField()
     is_exact = serializers.BooleanField(help_text="Whether no cheaper choice existed on that cluster.")
-    victims = CandidateShape(many=True)
+    victims = VictimShape(many=True)
     considered = CandidateShape(
         many=True, help_text="Up to 20 others that could have been stopped, the cheapest first."
     )
@@ -119,7 +129,7 @@ def _shown(view: PreemptionView) -> dict[str, Any]:
         "nodes": list(view.nodes),
         "cost_gpu_seconds": view.cost_gpu_seconds,
         "is_exact": view.is_exact,
-        "victims": [_candidate(one) for one in view.victims],
+        "victims": [{**_candidate(one), "kept_nodes": list(one.kept_nodes)} for one in view.victims],
         "considered": [_candidate(one) for one in view.considered],
         "alternatives": [dict(one) for one in view.alternatives],
         "created_at": instant(view.created_at),

@@ -89,6 +89,11 @@ class SessionOrigin:
     def is_secure(self) -> bool:
         return self.scheme == "https"
 
+    @property
+    def cookie(self) -> str:
+        """Browsers accept a name with this prefix only over TLS and only for this whole host: no other session can set one."""
+        return "__Host-switchyard-session" if self.is_secure else "switchyard-session"
+
     def of(self, attempt_id: UUID) -> str:
         """The origin of a run."""
         return f"{self.scheme}://{attempt_id.hex}.{self.base}{self.port}"

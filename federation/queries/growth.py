@@ -46,10 +46,16 @@ NOT_FOR_ROOM = (
 )
 """Why jobs wait that could not use free room. In their own organisation they may wait for what a larger run would take."""
 
-WANTED = "SELECT EXISTS (SELECT FROM federation_job WHERE state = 'queued' AND reason_code <> ALL(%s))"
-WAITING = """
+HOPELESS = """(job.reason_code = 'waiting_for_capacity' AND jsonb_path_exists(job.explanation, '$.clusters[*]')
+    AND NOT jsonb_path_exists(job.explanation, '$.clusters[*] ? (@.is_for_good == false)'))"""
+"""The last round found no cluster that could run it, even if it were empty. It waits for other nodes, not for room."""
+WANTED = f"""
+SELECT EXISTS (SELECT FROM federation_job AS job WHERE state = 'queued' AND reason_code <> ALL(%s) AND {HOPELESS} IS NOT TRUE)
+"""
+WAITING = f"""
 SELECT DISTINCT split_part(tenant.path, '/', 1)
-  FROM federation_job AS job JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id WHERE job.state = 'queued'
+  FROM federation_job AS job JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
+ WHERE job.state = 'queued' AND {HOPELESS} IS NOT TRUE
 """
 GROWING = f"""
 SELECT attempt.id, job.id, split_part(tenant.path, '/', 1), object.pods

@@ -36,6 +36,10 @@ class CandidateLine:
     """The quota that it had borrowed, if that is why it could be stopped. `tenant` is null where the viewer may not see the
     job.
     """
+    kept_nodes: tuple[str, ...] = ()
+    """Of an elastic job that was stopped: the nodes on which it may go on with fewer pods. None are shown to a viewer who may not
+    see the job.
+    """
 
     @property
     def cost_gpu_hours(self) -> float:
@@ -146,6 +150,7 @@ def _stopped(one: PreemptionVictim, seen: Collection[UUID]) -> CandidateLine:
         cost_gpu_seconds=one.cost_gpu_seconds,
         is_stopped=True,
         loan=_loan(one.loan, one.job, seen),
+        kept_nodes=tuple(one.nodes) if _shown(one.job, seen)[0] else (),
     )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils.crypto import constant_time_compare
 
 import clusters.queries
-from clusters.drivers import NotAnswered, PortAnswer, PortRequest
+from clusters.drivers import ClusterDriver, NotAnswered, PortAnswer, PortRequest, PortStream
 from clusters.drivers.connections import run
 from clusters.drivers.exchanges import ANSWER_SECONDS
 from federation.engine.lifecycle import AttemptState, JobState
@@ -29,6 +30,7 @@ PATIENCE_SECONDS = ANSWER_SECONDS + 5
 class Access:
     """An opened session: what a browser with its cookie reaches."""
 
+    ticket_id: UUID
     actor: Actor
     job_id: UUID
     tenant_id: UUID
@@ -76,10 +78,19 @@ def session_wish(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def access_of(attempt_id: UUID, secret: str) -> Access | None:
     """The access with this secret, if all that it was given for is still true; None if not."""
+    return _access(attempt_id=attempt_id, access_digest=digest_of(secret))
+
+
+def access_by(ticket_id: UUID) -> Access | None:
+    """Likewise the access that a ticket became."""
+    return _access(id=ticket_id)
+
+
+def _access(**which: Any) -> Access | None:
     in_force = Q(token=None) | Q(token__revoked_at=None) & (Q(token__expires_at=None) | Q(token__expires_at__gt=Now()))
     ticket = (
         SessionTicket.objects.select_related("attempt__job__tenant", "user", "token")
-        .filter(in_force, attempt_id=attempt_id, access_digest=digest_of(secret), access_until__gt=Now())
+        .filter(in_force, access_until__gt=Now(), **which)
         .filter(attempt__state=AttemptState.RUNNING, attempt__stop_requested_at=None, user__is_active=True)
         .first()
     )
@@ -90,17 +101,52 @@ def access_of(attempt_id: UUID, secret: str) -> Access | None:
     if job.spec.get("session") is None or permission_to_open(job, actor) not in permissions_at(actor, job.tenant):
         return None
     port = int(job.spec["session"]["port"])
-    return Access(actor, job.id, job.tenant_id, attempt.id, attempt.cluster_id, attempt.namespace, port)
+    return Access(ticket.id, actor, job.id, job.tenant_id, attempt.id, attempt.cluster_id, attempt.namespace, port)
+
+
+def why_closed(attempt_id: UUID, secret: str) -> str:
+    """Why a browser's access to a session is no longer one, for the people who had it."""
+    ticket = (
+        SessionTicket.objects.select_related("attempt")
+        .filter(attempt_id=attempt_id, access_digest=digest_of(secret))
+        .annotate(is_late=Q(access_until__lte=Now()))
+        .first()
+    )
+    if ticket is None:
+        return "This session is not open in this browser. Open it on the page of its job in Switchyard."
+    attempt = ticket.attempt
+    if attempt.finished_at is not None:
+        return "This run has ended. The page of its job in Switchyard shows how."
+    if attempt.stop_requested_at is not None:
+        return "This run is being stopped. The page of its job in Switchyard shows why."
+    if attempt.state == AttemptState.UNKNOWN:
+        return "The cluster of this session does not answer. What runs there goes on. Try again once it answers."
+    if ticket.is_late:
+        return "A session stays open in a browser for an hour. Open it again on the page of its job in Switchyard."
+    return (
+        "You may no longer open this session, or have signed out. Open it again on the page of its job in Switchyard."
+    )
 
 
 def ask(access: Access, request: PortRequest) -> PortAnswer:
     """The program's answer. Raises DriverError; call it outside transactions."""
+    driver, pod = _program(access)
+    return run(driver.ask_pod(access.namespace, pod, access.port, request), timeout_seconds=PATIENCE_SECONDS)
+
+
+def port_of(access: Access) -> AbstractAsyncContextManager[PortStream]:
+    """A connection to the program, which begins with the block. Raises DriverError."""
+    driver, pod = _program(access)
+    return driver.open_port(access.namespace, pod, access.port)
+
+
+def _program(access: Access) -> tuple[ClusterDriver, str]:
+    """Where the program runs now: its cluster's driver, and its pod."""
     pods = PodRun.objects.filter(attempt_id=access.attempt_id, phase="Running", is_gone=False, finished_at=None)
     pod = pods.order_by("-id").values_list("name", flat=True).first()
     if pod is None:
         raise NotAnswered("the session has no running pod", status=502)
-    driver = clusters.queries.driver_of(access.cluster_id)
-    return run(driver.ask_pod(access.namespace, pod, access.port, request), timeout_seconds=PATIENCE_SECONDS)
+    return clusters.queries.driver_of(access.cluster_id), pod
 
 
 def was_unused(attempt_id: UUID) -> bool:

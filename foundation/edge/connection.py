@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from .framing import Body
+from .upgrades import Taker
 
 
 class Phase(IntEnum):
@@ -25,7 +26,7 @@ class Connection:
 
     __slots__ = (
         "began", "body", "deadline", "fd", "held", "inbox", "is_last", "lock", "moved", "outbox", "peer", "phase",
-        "request", "seen", "served", "server", "sock", "source",
+        "request", "seen", "served", "server", "sock", "source", "taker",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, peer: tuple[str, int], server: tuple[str, int], source: str) -> None:
@@ -37,6 +38,7 @@ class Connection:
         self.deadline = self.began = 0.0
         self.seen = self.moved = self.held = self.served = 0
         self.request: Any = None
+        self.taker: Taker | None = None
         self.body: Body | None = None
         self.is_last = False
 

@@ -23,6 +23,7 @@ from .connection import Connection, Phase
 from .framing import body_of, parse_head, take_head
 from .peers import address_of, source_of
 from .refusals import CONTINUE, refusal
+from .upgrades import Taker
 
 log = logging.getLogger(__name__)
 IN = select.EPOLLIN | select.EPOLLONESHOT
@@ -48,8 +49,9 @@ class Front:
         cfg: object,
         judge: Callable[[Connection], None] = lambda _: None,
         is_exempt: Callable[[str], bool] = lambda _: False,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        self.bounds, self.cfg, self.judge, self.is_exempt = bounds, cfg, judge, is_exempt
+        self.bounds, self.cfg, self.judge, self.is_exempt, self.on_stop = bounds, cfg, judge, is_exempt, on_stop
         self.listeners = {listener.fileno(): listener for listener in listeners}
         self.requests: SimpleQueue[Connection | None] = SimpleQueue()
         self.connections: dict[int, Connection] = {}
@@ -83,7 +85,14 @@ class Front:
 
     def done(self, connection: Connection) -> None:
         """Takes a connection back from the thread that answered its request. That thread calls it."""
-        if connection.outbox or connection.inbox or connection.is_last or self.is_stopping or connection.held:
+        if (
+            connection.outbox
+            or connection.inbox
+            or connection.is_last
+            or self.is_stopping
+            or connection.held
+            or connection.taker
+        ):
             self._done.put(connection)
             self._wake()
         else:
@@ -97,8 +106,13 @@ class Front:
 
     def close(self, connection: Connection) -> None:
         """Drops the connection. Not while a thread uses it."""
+        if self._forget(connection):
+            connection.sock.close()
+
+    def _forget(self, connection: Connection) -> bool:
+        """The connection is no longer the front's; False if it was not."""
         if self.connections.get(connection.fd) is not connection:
-            return
+            return False
         del self.connections[connection.fd]
         siblings = self.sources[connection.source]
         siblings.discard(connection)
@@ -107,7 +121,7 @@ class Front:
         self.keep(connection, -connection.held)
         with connection.lock:
             connection.phase = Phase.CLOSED
-            connection.sock.close()
+        return True
 
     def _turn(self, fd: int) -> None:
         if fd in self.listeners:
@@ -257,7 +271,10 @@ class Front:
     # --- going out
 
     def _answered(self, connection: Connection) -> None:
-        """A thread has answered; the front owns the connection again."""
+        """A thread has answered; the front owns the connection again, or hands it over."""
+        if connection.taker is not None:
+            self._hand_over(connection, connection.taker)
+            return
         self.keep(connection, len(connection.outbox) - connection.held)
         connection.is_last |= self.is_stopping
         connection.phase, connection.moved, connection.began = Phase.ANSWER, 0, time.monotonic()
@@ -268,6 +285,15 @@ class Front:
                 self._send_more(connection)
             except OSError:
                 self.close(connection)
+
+    def _hand_over(self, connection: Connection, taker: Taker) -> None:
+        self._epoll.unregister(connection.fd)
+        if self._forget(connection):
+            try:
+                taker(connection.sock, bytes(connection.inbox))
+            except Exception:
+                log.exception("a connection could not be handed over")
+                connection.sock.close()
 
     def _drop_untaken(self) -> None:
         """Frees memory by closing the connection with the most unread response bytes."""
@@ -344,6 +370,7 @@ class Front:
                     break
             listener.close()
         self.listeners = {}
+        self.on_stop()
 
     def _is_finished(self, *, past_linger: bool) -> bool:
         if past_linger:

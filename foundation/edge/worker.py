@@ -25,16 +25,20 @@ from foundation.health import draining
 from foundation.problems import InternalError, RateLimited
 from foundation.requests import KNOWN_CALLER
 
+from . import upgrades
 from .bounds import Bounds
 from .connection import AnswerSocket, Connection
 from .front import Front
 from .meters import Meter, Ticket
 from .peers import Caller, Trust, address_of, caller_of, source_of
 from .refusals import refusal
+from .upgrades import UPGRADE, Upgrade
 
 log = logging.getLogger(__name__)
 HEALTH_BOUNDS = Bounds(connections=64, source_connections=32, head_seconds=2, idle_seconds=5, body_bytes=0)
 HEALTH_THREADS = 2
+STOP_SECONDS = 6.0
+"""For the connections that were handed over to end properly."""
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -55,13 +59,14 @@ class BufferedWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         bounds: Bounds = settings.EDGE_BOUNDS
         own, *for_health = [listener.sock for listener in self.sockets]
         door = Door(self.wsgi, self.cfg, Meter(settings.EDGE_RATES, self.cfg.workers), settings.EDGE_TRUST)
-        front = Front([own], bounds, cfg=self.cfg, judge=door.judge, is_exempt=door.is_proxy)
+        front = Front([own], bounds, cfg=self.cfg, judge=door.judge, is_exempt=door.is_proxy, on_stop=upgrades.stop_all)
         told = Front(for_health, HEALTH_BOUNDS, cfg=self.cfg)
         start_threads(self.cfg.threads, front, door.serve)
         start_threads(HEALTH_THREADS, told, Door(health, self.cfg).serve)
         teller = threading.Thread(target=told.run, args=[lambda: self.alive], name="health", daemon=True)
         teller.start()
         front.run(lambda: self._goes_on(door))
+        upgrades.wait_for_all(STOP_SECONDS)
         teller.join(1)
 
     def _goes_on(self, door: "Door") -> bool:
@@ -128,14 +133,18 @@ class Door:
         response = None
         try:
             response, environ = self._prepare(connection, out)
-            if is_stopping:
+            # What follows a WebSocket's request that was refused is no request.
+            if is_stopping or environ.get("HTTP_UPGRADE", "").lower() == "websocket":
                 response.force_close()
+            upgrade = environ[UPGRADE] = Upgrade()
             pieces = self._application(environ, response.start_response)
+            connection.taker = upgrade.taker
             try:
-                for piece in pieces:
-                    response.write(piece)
-                response.close()
-                out.flush()
+                if upgrade.taker is None:
+                    for piece in pieces:
+                        response.write(piece)
+                    response.close()
+                    out.flush()
             finally:
                 if hasattr(pieces, "close"):
                     pieces.close()
@@ -144,10 +153,11 @@ class Door:
             raise
         except Exception:
             log.exception("a request failed outside the application's own handling")
+            connection.taker = None
             if response is None or not response.headers_sent:
                 out.sendall(refusal(InternalError()))
             return True
-        return bool(response.should_close())
+        return connection.taker is None and bool(response.should_close())
 
     def _prepare(self, connection: Connection, out: AnswerSocket) -> tuple[Any, dict[str, Any]]:
         """Gunicorn's response and WSGI environment, with the received body and the identified caller."""
@@ -180,8 +190,11 @@ def _credential(headers: Iterable[tuple[str, str]]) -> str:
         if name == "AUTHORIZATION":
             return hashlib.sha256(value.encode()).hexdigest()
     cookies = "; ".join(value for name, value in headers if name == "COOKIE")
-    session = re.search(rf"(?:^|; ?){re.escape(settings.SESSION_COOKIE_NAME)}=([^;]+)", cookies)
-    return hashlib.sha256(session[1].encode()).hexdigest() if session else ""
+    for known in (settings.SESSION_COOKIE_NAME, *settings.EDGE_CREDENTIAL_COOKIES):
+        session = re.search(rf"(?:^|; ?){re.escape(known)}=([^;]+)", cookies)
+        if session:
+            return hashlib.sha256(session[1].encode()).hexdigest()
+    return ""
 
 
 def start_threads(count: int, front: Front, serve: Callable[[Front, Connection], None]) -> None:

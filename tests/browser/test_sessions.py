@@ -5,10 +5,14 @@ from urllib.parse import urlsplit
 import pytest
 
 import clusters.queries
-from clusters.drivers import PortAnswer
+from clusters.drivers import NotAnswered, PortAnswer
 from federation.engine.sessions import read_origin
+from federation.models import Attempt
+from federation.operations import issue_ticket
+from foundation.clock import now
+from tenancy.models import RoleBinding
 from tests.browser.reading import fits
-from tests.builders import bind
+from tests.builders import actor_for, bind
 from tests.rooms.federation.test_sessions import running
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -28,6 +32,8 @@ class Program:
 
     async def ask_pod(self, namespace, pod, port, request):
         self.asked.append(request)
+        if request.target == "/down":
+            raise NotAnswered("nothing answers on this port of the pod", status=502)
         if request.target == "/data":
             return PortAnswer(201, [("Set-Cookie", "a=b")], b"")
         return PortAnswer(200, [("Content-Type", "text/html"), ("Set-Cookie", "sessionid=planted")], self.page)
@@ -60,3 +66,52 @@ def test_a_session_opens_in_a_tab_of_its_own_origin(window, admin, live_server, 
         link.click()
     again.value.get_by_text("This ticket is not valid").wait_for()
     assert not [cookie for cookie in w.page.context.cookies() if cookie["value"] == "planted"]
+
+
+CLOSED = {
+    "You may no longer open this session": lambda _: RoleBinding.objects.all().delete(),
+    "The cluster of this session does not answer": lambda attempt: Attempt.objects.filter(id=attempt.id).update(
+        state="unknown", state_before_unknown="running"
+    ),
+    "This run is being stopped": lambda attempt: Attempt.objects.filter(id=attempt.id).update(
+        stop_requested_at=now(), stop_reason="cancelled"
+    ),
+    "This run has ended": lambda attempt: Attempt.objects.filter(id=attempt.id).update(
+        state="failed", state_before_unknown="", finished_at=now()
+    ),
+}
+
+
+@pytest.mark.parametrize("look", [(390, "dark"), (1440, "light")])
+def test_what_the_gateway_says_at_a_sessions_address_is_a_page(window, admin, live_server, settings, monkeypatch, look):
+    program = Program(live_server.url)
+    monkeypatch.setattr(clusters.queries, "driver_of", lambda _: program)
+    settings.SESSION_ORIGIN = read_origin(f"http://*.sessions.localhost:{urlsplit(live_server.url).port}")
+    bind(admin, "acme/vision")
+    attempt = running(admin)
+    w = window(look[0], 900, color_scheme=look[1], fresh=True)
+    own = settings.SESSION_ORIGIN.of(attempt.id)
+    w.address = own
+
+    def says(path, status, title, words):
+        assert w.open(path).status == status
+        assert w.page.get_by_role("heading").inner_text() == title
+        assert words in w.page.get_by_role("main").inner_text()
+        assert not w.page.evaluate(WIDE)
+        dark = w.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 18, 25)"
+        assert dark is (look[1] == "dark")
+
+    says("/", 401, "The session is not open", "not open in this browser")
+    says("/.switchyard/open#stolen", 200, "The session is not open", "This ticket is not valid")
+    w.page.goto("about:blank")  # else the address would differ in its # alone
+    w.page.goto(issue_ticket(actor_for(admin), attempt.job_id).url)
+    w.page.get_by_role("heading", name="A notebook").wait_for()
+    assert w.page.evaluate("async () => (await fetch('/down')).text()") == (
+        "The program of the session: nothing answers on this port of the pod.\n"
+    )
+    assert w.open("/down").status == 502
+    assert w.page.locator("meta[http-equiv=refresh]").get_attribute("content") == "5"
+    for words, happens in CLOSED.items():  # each is said before those above it
+        happens(attempt)
+        says("/", 401, "The session is not open", words)
+    w.troubles.clear()  # a browser reports answers of 401 and 502 as errors

@@ -12,7 +12,7 @@ from clusters.drivers.port import unguarded
 from clusters.drivers.simulated import SimulatedDriver
 
 METHODS = sorted(name for name, _ in inspect.getmembers(ClusterDriver, inspect.isfunction) if not name.startswith("_"))
-UNGUARDED = ["ask_pod", "close", "watch_claims", "watch_jobs", "watch_nodes", "watch_pods", "watch_slices"]
+UNGUARDED = ["ask_pod", "close", "open_port", "watch_claims", "watch_jobs", "watch_nodes", "watch_pods", "watch_slices"]
 
 
 class Recording:

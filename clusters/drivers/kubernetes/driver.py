@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import quote
@@ -9,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from clusters.drivers.address import ClusterAddress
-from clusters.drivers.exchanges import PortAnswer, PortRequest
+from clusters.drivers.exchanges import PortAnswer, PortRequest, PortStream
 from clusters.drivers.port import (
     AlreadyExists,
     Ambiguous,
@@ -34,7 +35,7 @@ from .decoding import decode
 from .device_api import DeviceApi
 from .dry_runs import DryRuns
 from .ensured import Ensured
-from .forwarding import ask
+from .forwarding import ask, open_port
 from .node_shapes import Node, node_seen
 from .reflector import Kind, Reflector, list_all
 from .review_shapes import Access, Groups, Rules, Version
@@ -326,6 +327,10 @@ class KubernetesDriver:
     async def ask_pod(self, namespace: str, pod: str, port: int, request: PortRequest) -> PortAnswer:
         """The answer of a program in a pod."""
         return await ask(self._wire, _pod_path(namespace, pod), port, request)
+
+    def open_port(self, namespace: str, pod: str, port: int) -> AbstractAsyncContextManager[PortStream]:
+        """A connection to a program in a pod."""
+        return open_port(self._wire, _pod_path(namespace, pod), port)
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
         """All nodes."""

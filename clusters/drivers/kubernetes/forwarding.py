@@ -1,4 +1,4 @@
-"""HTTP with a program in a pod, over the port forwarding of Kubernetes.
+"""Connections to a port of a pod, over the port forwarding of Kubernetes.
 
 The kubelet connects to the loopback address inside the pod, so the program needs no address that others could reach, and the
 network policy of its namespace stays closed. Each request has its own connection: nothing of one user's is left for another.
@@ -8,12 +8,14 @@ channel repeats the port, in two bytes.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import aiohttp
-import h11
 
-from clusters.drivers.exchanges import ANSWER_SECONDS, MOST_ANSWER_BYTES, MOST_HEADERS_BYTES, PortAnswer, PortRequest
+from clusters.drivers.exchanges import ANSWER_SECONDS, PortAnswer, PortRequest
 from clusters.drivers.port import NotAnswered, Refused
+from clusters.drivers.port_http import exchange
 
 from .wire import Wire
 
@@ -32,58 +34,23 @@ _TOO_LATE = 504
 async def ask(wire: Wire, pod_path: str, port: int, request: PortRequest) -> PortAnswer:
     """The program's answer. Raises what `ClusterDriver.ask_pod` does."""
     try:
-        async with (
-            asyncio.timeout(ANSWER_SECONDS),
-            wire.socket(f"{pod_path}/portforward?ports={int(port)}", PROTOCOL) as socket,
-        ):
-            return await _hold(socket, request)
-    except Refused as error:
-        if error.status == _FORBIDDEN:
-            raise Refused(MAY_NOT_REACH, status=_FORBIDDEN) from None
-        raise
+        with _plain_refusal():
+            async with asyncio.timeout(ANSWER_SECONDS), wire.socket(_target(pod_path, port), PROTOCOL) as socket:
+                answer, _ = await exchange(ForwardedPort(socket), request)
+                return answer
     except TimeoutError:
         raise NotAnswered(f"no answer within {ANSWER_SECONDS:g} s", status=_TOO_LATE) from None
-    except h11.RemoteProtocolError:
-        raise NotAnswered("the answer is not HTTP, or not complete", status=_NO_ANSWER) from None
-    except h11.LocalProtocolError:
-        raise NotAnswered("the request cannot be passed on", status=_NO_ANSWER) from None
 
 
-async def _hold(socket: aiohttp.ClientWebSocketResponse, request: PortRequest) -> PortAnswer:
-    """Sends the request, and reads until the answer is complete."""
-    http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MOST_HEADERS_BYTES)
-    headers = [*request.headers, ("Connection", "close"), ("Content-Length", str(len(request.body)))]
-    sent = http.send(h11.Request(method=request.method, target=request.target, headers=headers)) or b""
-    sent += (http.send(h11.Data(data=request.body)) or b"") if request.body else b""
-    sent += http.send(h11.EndOfMessage()) or b""
-    for first in range(0, len(sent), _FRAME_BYTES):
-        await socket.send_bytes(bytes([DATA]) + sent[first : first + _FRAME_BYTES])
-    source = _Source(socket)
-    head: h11.Response | None = None
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        match http.next_event():
-            case h11.NEED_DATA:
-                http.receive_data(await source.read())
-            case h11.Response() as head:
-                pass
-            case h11.Data(data=part):
-                size += len(part)
-                if size > MOST_ANSWER_BYTES:
-                    raise NotAnswered(f"the answer is larger than {MOST_ANSWER_BYTES} bytes", status=_NO_ANSWER)
-                parts.append(bytes(part))
-            case h11.InformationalResponse():
-                pass
-            case _:  # its end, or that of the connection
-                break
-    if head is None or http.their_state not in (h11.DONE, h11.MUST_CLOSE):
-        raise NotAnswered("the connection ended before the answer was complete", status=_NO_ANSWER)
-    found = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers]
-    return PortAnswer(head.status_code, found, b"".join(parts))
+@asynccontextmanager
+async def open_port(wire: Wire, pod_path: str, port: int) -> AsyncIterator["ForwardedPort"]:
+    """A connection for as long as the block lasts. Raises what `ClusterDriver.open_port` does."""
+    with _plain_refusal():
+        async with wire.socket(_target(pod_path, port), PROTOCOL, is_long=True) as socket:
+            yield ForwardedPort(socket)
 
 
-class _Source:
+class ForwardedPort:
     """The bytes of the data channel."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -107,3 +74,26 @@ class _Source:
             if channel == TROUBLE:
                 raise NotAnswered("nothing answers on this port of the pod", status=_NO_ANSWER)
             return bytes(data[cut:])
+
+    async def write(self, data: bytes) -> None:
+        """Sends the bytes."""
+        try:
+            for first in range(0, len(data), _FRAME_BYTES):
+                await self._socket.send_bytes(bytes([DATA]) + data[first : first + _FRAME_BYTES])
+        except (aiohttp.ClientError, OSError):
+            raise NotAnswered("the connection to the pod broke", status=_NO_ANSWER) from None
+
+
+def _target(pod_path: str, port: int) -> str:
+    return f"{pod_path}/portforward?ports={int(port)}"
+
+
+@contextmanager
+def _plain_refusal() -> Iterator[None]:
+    """A refusal by the cluster's rights says what its administrator can do."""
+    try:
+        yield
+    except Refused as error:
+        if error.status == _FORBIDDEN:
+            raise Refused(MAY_NOT_REACH, status=_FORBIDDEN) from None
+        raise

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from clusters.drivers.memory import FREE_BYTES, turn
+from clusters.drivers.pacing import Pace
 from clusters.drivers.port import (
     Ambiguous,
     DriverError,
@@ -34,7 +35,7 @@ from foundation.clock import monotonic
 
 from .decoding import decode
 from .shapes import Bare, Page
-from .wire import Expired, Pace, Status, Wire
+from .wire import Expired, Status, Wire
 
 Item = TypeVar("Item")
 Seen = NodeSeen | PodSeen | JobSeen | SliceSeen | ClaimSeen

@@ -19,6 +19,7 @@ import yarl
 
 from clusters.drivers.address import ClusterAddress, Credential
 from clusters.drivers.memory import FREE_BYTES, Account, turn
+from clusters.drivers.pacing import Pace
 from clusters.drivers.port import AlreadyExists as NameTaken
 from clusters.drivers.port import (
     Ambiguous,
@@ -79,24 +80,6 @@ class Limits:
     burst_events: int = 20_000
     events_per_second: int = 2_000
     """For each watch. A long event counts as one for each 8 KiB."""
-
-
-class Pace:
-    """A rate limit: a burst, and a sustained amount per second."""
-
-    def __init__(self, burst: int, per_second: int) -> None:
-        self._burst = float(burst)
-        self._per_second = per_second
-        self._left = float(burst)
-        self._counted_at = monotonic()
-
-    async def spend(self, amount: int) -> None:
-        """Returns once this amount may be read."""
-        now = monotonic()
-        self._left = min(self._burst, self._left + (now - self._counted_at) * self._per_second) - amount
-        self._counted_at = now
-        if self._left < 0:
-            await asyncio.sleep(-self._left / self._per_second)
 
 
 class _StatusCause(msgspec.Struct):
@@ -195,12 +178,17 @@ class Wire:
             yield answer.content.iter_any()
 
     @asynccontextmanager
-    async def socket(self, target: str, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A WebSocket of this subprotocol, closed at the end of the block. No redirect is followed."""
+    async def socket(
+        self, target: str, protocol: str, *, is_long: bool = False
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket of this subprotocol, closed at the end of the block. No redirect is followed.
+
+        One that is open for long takes none of the slots of connections once it is open: those are for short calls.
+        """
         self._open_session()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.limits.connect_seconds)
         async with (
-            self._one_of_few(),
+            AsyncExitStack() as slot,
             aiohttp.ClientSession(
                 connector=self._connector,
                 connector_owner=False,
@@ -209,6 +197,7 @@ class Wire:
                 trace_configs=[no_redirects()],
             ) as session,
         ):
+            await slot.enter_async_context(self._one_of_few())
             try:
                 async with session.ws_connect(
                     yarl.URL(self._origin + target, encoded=True),
@@ -220,6 +209,8 @@ class Wire:
                 ) as socket:
                     if socket.protocol != protocol:
                         raise Refused("the server does not speak the protocol that was asked for")
+                    if is_long:
+                        await slot.aclose()
                     yield socket
             except aiohttp.WSServerHandshakeError as error:
                 raise self.status_error(error.status, Status()) from None

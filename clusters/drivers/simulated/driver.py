@@ -1,14 +1,13 @@
 """The port's methods on a simulated cluster."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-from uuid import uuid4
 
-from clusters.drivers.exchanges import PortAnswer, PortRequest
+from clusters.drivers.exchanges import PortAnswer, PortRequest, PortStream
 from clusters.drivers.port import (
     AlreadyExists,
     JobSeen,
@@ -24,18 +23,18 @@ from clusters.drivers.port import (
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import ROLE, Right
-from clusters.engine.quantities import Implausible
 from foundation import clock
 
 from . import allocation, confinement, gang_services, life
+from .manifests import job_from, preferring
 from .objects import Job, Pod, merged
+from .programs import Program
 from .store import Glance, KindName, Object, Store
 
 VERSION = "v1.36.2-simulated"
 Thing = TypeVar("Thing", Pod, Job)
 Trouble = Literal["unreachable", "unwatched"]
 """The trouble of a simulated cluster: it responds to nothing, or it responds and its watches return nothing."""
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _POLL_SECONDS = 0.1
 _ALIVE_SECONDS = 15.0
 
@@ -158,7 +157,7 @@ class SimulatedDriver:
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""
-        job = _job_from(manifest)
+        job = job_from(manifest)
         store = self._store()
         with store.write():
             at = self._pass_time(store)
@@ -221,7 +220,7 @@ class SimulatedDriver:
             if wishes and not found.gates:
                 raise Refused("spec: Forbidden: a pod that is not gated keeps its affinity", status=422)
             gates = [{"name": name} for name in found.gates if name != gate]
-            found.spec = merged(found.spec, {"schedulingGates": gates, **_preferring(wishes)})
+            found.spec = merged(found.spec, {"schedulingGates": gates, **preferring(wishes)})
             store.put(found)
             life.bind(store, at)
 
@@ -243,6 +242,11 @@ class SimulatedDriver:
     async def ask_pod(self, namespace: str, pod: str, port: int, request: PortRequest) -> PortAnswer:
         """A running pod's program answers on every port."""
         return _found(self._looked().pod(namespace, pod), namespace, pod).answer(port, request)
+
+    @asynccontextmanager
+    async def open_port(self, namespace: str, pod: str, port: int) -> AsyncIterator[PortStream]:
+        """A connection to its program."""
+        yield Program(_found(self._looked().pod(namespace, pod), namespace, pod), port)
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
         """All nodes."""
@@ -364,37 +368,3 @@ def _found(thing: Thing | None, namespace: str, name: str) -> Thing:
     if thing is None:
         raise NotThere(f"{namespace}/{name} not found", status=404)
     return thing
-
-
-def _preferring(wishes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    if not wishes:
-        return {}
-    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": list(wishes)}}}
-
-
-def _job_from(manifest: Mapping[str, Any]) -> Job:
-    """The Job of a manifest. Raises Refused for what an API server would refuse."""
-    metadata, spec = manifest["metadata"], manifest["spec"]
-    name, namespace = str(metadata["name"]), str(metadata["namespace"])
-    if _NAME.fullmatch(name) is None:
-        raise Refused(f"metadata.name: {name[:60]!r} is not a valid object name", status=422)
-    if not spec.get("template", {}).get("spec", {}).get("containers"):
-        raise Refused("spec.template.spec.containers: Required value", status=422)
-    try:
-        life.requests_of(spec["template"]["spec"])
-    except Implausible as error:
-        raise Refused(f"spec.template.spec.containers: {error}", status=400) from None
-    parallelism = int(spec.get("parallelism", 1))
-    deadline = spec.get("activeDeadlineSeconds")
-    return Job(
-        namespace=namespace,
-        name=name,
-        uid=str(uuid4()),
-        labels=dict(metadata.get("labels", {})),
-        template=merged({}, spec["template"]),
-        suspended=bool(spec.get("suspend", False)),
-        completions=int(spec.get("completions", parallelism)),
-        parallelism=parallelism,
-        backoff_limit=int(spec.get("backoffLimit", 6)),
-        deadline_seconds=None if deadline is None else float(deadline),
-    )

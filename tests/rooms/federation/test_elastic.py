@@ -18,6 +18,7 @@ from federation.operations.restoration import begin_standstill, take_in
 from federation.queries.claimed_attempts import claimed_attempts
 from federation.queries.pages import job_view
 from federation.queries.preemption import load_claims
+from federation.queries.preemptions import views_of
 from federation.queries.standstill import circumstances
 from federation.web.submit import CONTROL_OF, DEFAULTS, spec_of_form
 from foundation.clock import database_now
@@ -25,7 +26,7 @@ from foundation.ids import new_id
 from quotas.models import Hold
 from tenancy.models import User
 from tenancy.queries import SYSTEM
-from tests.builders import bearer, make_limit, submit
+from tests.builders import actor_for, bearer, make_limit, make_user, submit
 from tests.live import call, gpu_job, observe_until, place
 from tests.rooms.federation.test_constraints import attack
 from tests.rooms.federation.test_evidence import released
@@ -81,7 +82,7 @@ def test_a_run_has_holds_shows_and_is_charged_for_the_pods_that_fitted(cluster, 
     assert [one["pod_sets"][0]["count"] for one in offers] == [2]
 
 
-def test_a_stopped_job_continues_with_fewer_pods_on_what_is_left(cluster, submitter):
+def test_a_stopped_job_continues_with_fewer_pods_on_what_is_left(cluster, submitter, client):
     PriorityClass.objects.filter(name="high").update(preempts="lower")
     PriorityClass.objects.update(shield_seconds=0)
     job, _ = started(submitter, **elastic(1, 2))
@@ -94,6 +95,11 @@ def test_a_stopped_job_continues_with_fewer_pods_on_what_is_left(cluster, submit
     assert JobEvent.objects.get(job=job, kind="interrupted").message.endswith(
         "It can go on with 1 pod: 1 node of east is kept for it."
     )
+    who = bearer(User.objects.get(id=submitter.user_id))
+    (decision,) = client.get(f"/api/v1/jobs/{job.id}/preemptions", headers=who).json()["items"]
+    assert decision["victims"][0]["kept_nodes"] == victim.nodes
+    (hidden,) = views_of(actor_for(make_user()), job.id, [made])
+    assert (hidden.victims[0].name, hidden.victims[0].kept_nodes) == ("", ())
     thief = submit(submitter, gpu_job("thief") | {"priority_class": "high"})
     PriorityClass.objects.update(preempts="never")
     end_of(job)

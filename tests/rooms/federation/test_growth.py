@@ -91,6 +91,24 @@ def test_it_stays_while_a_job_of_another_organisation_waits_for_room_but_not_if_
     assert operations.relocate_jobs() == 1
 
 
+def test_a_job_that_no_cluster_could_run_keeps_none_from_growing(grown, submitter):
+    waiting = submit(submitter, gpu_job("waiting"))
+    large = [{**one, "gpu": {**one["gpu"], "count": 64}} for one in waiting.spec["pod_sets"]]  # the node that it fitted is gone
+    Job.objects.filter(id=waiting.id).update(spec={**waiting.spec, "pod_sets": large})
+    never = {"cluster": "east", "code": "never_fits", "message": "no node is large enough", "is_for_good": True}
+    full = {**never, "code": "not_enough_free", "is_for_good": False}
+    for code, reasons in (
+        ("new", {}), ("waiting_for_capacity", {}), ("waiting_for_capacity", {"clusters": []}),
+        ("waiting_for_capacity", {"clusters": [never, full]}), ("behind_in_queue", {"clusters": [never]}),
+    ):  # fmt: skip
+        Job.objects.filter(id=waiting.id).update(reason_code=code, explanation=reasons)
+        assert operations.relocate_jobs() == 0
+    Job.objects.filter(id=waiting.id).update(
+        reason_code="waiting_for_capacity", explanation={"went_first": "x", "clusters": [never, never]}
+    )
+    assert operations.relocate_jobs() == 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "change"),
     [

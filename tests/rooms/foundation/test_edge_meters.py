@@ -1,5 +1,6 @@
 from foundation.edge import meters
 from foundation.edge.meters import Buckets, Meter, Rates, Ticket
+from foundation.edge.worker import _credential
 
 RATES = Rates(source=100, credential=50, stranger=2, burst_seconds=5, sign_ins_a_minute=20)
 
@@ -99,3 +100,21 @@ def test_a_clock_that_stands_or_goes_back_gives_nothing():
     buckets = Buckets(1, 1)
     assert buckets.take("a", 10.0) == 0
     assert buckets.take("a", 5.0) > 0
+
+
+def test_the_cookies_of_web_sessions_and_of_sessions_are_credentials(settings):
+    settings.SESSION_COOKIE_NAME = "__Host-sessionid"
+    settings.EDGE_CREDENTIAL_COOKIES = ["__Host-switchyard-session"]
+    found = [
+        _credential([("COOKIE", text)])
+        for text in (
+            "a=b; __Host-switchyard-session=x",
+            "__Host-switchyard-session=x",
+            "__Host-sessionid=x; c=d",
+            "session=x",
+            "",
+        )
+    ]
+    assert found[0] == found[1] == found[2] != ""
+    assert found[3:] == ["", ""]
+    assert _credential([("AUTHORIZATION", "Bearer x"), ("COOKIE", "__Host-sessionid=x")]) not in found
