@@ -41,6 +41,7 @@ from simulator.values import (
     TraceJob,
 )
 
+from . import spot_deadlines
 from .report import conditions, last_line, table
 
 CLUSTERS = 10
@@ -193,6 +194,12 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=folder, help="also as TRACES=")
     parser.add_argument("--only", nargs="*", default=["trace1", "trace2", "trace4"])
     parser.add_argument("--days", type=float, default=4, help="length of the run on the large fleet (default 4)")
+    parser.add_argument(
+        "--spot",
+        type=int,
+        metavar="JOBS",
+        help="also this number of jobs with deadlines of each type (`spot_deadlines`)",
+    )
     parser.add_argument("--packed", action="store_true", help="the second table as well")
     arguments = parser.parse_args()
     conditions(clusters=CLUSTERS, load=LOAD, virtual_time="one process", prices="A100-80GB on demand, 2025-03")
@@ -208,6 +215,7 @@ def main() -> None:
             suffix = "" if hints else "_packed"
             told |= {f"{one}{suffix}": _mean(found, one) for one in GATEWAYS}
         large = large_fleet(arguments.traces, arguments.days)
+        told |= spot_deadlines.figures(arguments.traces, arguments.spot, seed=1) if arguments.spot else {}
     except (OSError, ReplayError) as error:
         sys.exit(f"traces cannot be read: {error}")
     print(f"\n25,000 GPUs, {arguments.days:g} days, a node failing every 2.5 h: {large}")

@@ -8,6 +8,7 @@ from .api import consolidations as consolidations_api
 from .api import failure_rules as failure_rules_api
 from .api import jobs as api
 from .api import kept_room as kept_room_api
+from .api import made_moves as made_moves_api
 from .api import moves as moves_api
 from .api import partitions as partitions_api
 from .api import policies as policies_api
@@ -60,6 +61,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/logs", api.Logs.as_view()),
     path("jobs/<uuid:job_id>/preemptions", preemptions_api.Preemptions.as_view()),
     path("jobs/<uuid:job_id>/consolidations", consolidations_api.Consolidations.as_view()),
+    path("jobs/<uuid:job_id>/moves", made_moves_api.MadeMoves.as_view()),
     path("jobs/<uuid:job_id>/reports", reports_api.JobReports.as_view()),
     path("jobs/<uuid:job_id>/artifacts", artifacts_api.JobArtifacts.as_view()),
     path("attempts/<uuid:attempt_id>/reports", reports_api.AttemptReports.as_view()),

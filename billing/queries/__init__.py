@@ -2,6 +2,7 @@
 
 from .costs import CostView as CostView
 from .costs import costs_of as costs_of
+from .costs import costs_of_runs as costs_of_runs
 from .costs import runs_not_charged as runs_not_charged
 from .egress import egress_rates as egress_rates
 from .prices import PriceView as PriceView

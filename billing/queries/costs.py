@@ -13,8 +13,7 @@ from foundation.clock import now
 from .corrected import HAS_CORRECTION
 from .progress import OpenRun, Whose, open_runs, positions, provisional_parts
 
-RECORDED = f"""
-SELECT m.workload_id, worth.currency, sum(worth.cost)
+_METERS = f"""
 FROM billing_meter AS m
 LEFT JOIN unnest(%s::uuid[], %s::text[], %s::timestamptz[]) AS known(cluster_id, source_uid, until)
     ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
@@ -33,8 +32,14 @@ CROSS JOIN LATERAL (
     WHERE s.meter_id = m.id AND (known.until IS NULL OR lower(s.period) < known.until) AND {HAS_CORRECTION}
 ) AS worth
 WHERE m.workload_id = ANY(%s)
-GROUP BY m.workload_id, worth.currency HAVING sum(worth.milliseconds) <> 0 OR sum(worth.cost) <> 0
 """
+_SOME = "HAVING sum(worth.milliseconds) <> 0 OR sum(worth.cost) <> 0"
+RECORDED = f"""
+SELECT m.workload_id, worth.currency, sum(worth.cost) {_METERS} GROUP BY m.workload_id, worth.currency {_SOME}
+"""
+RECORDED_BY_RUN = (
+    f"SELECT m.run_id, worth.currency, sum(worth.cost) {_METERS} GROUP BY m.run_id, worth.currency {_SOME}"
+)
 """By the corrected prices. Takes away what was recorded of open runs since they were read: their provisional part contains it."""
 
 ANY_POLICY = "SELECT EXISTS (SELECT 1 FROM billing_creditpolicy)"
@@ -98,6 +103,19 @@ def costs_of(workload_ids: Collection[UUID]) -> Mapping[UUID, CostView]:
         )
         for id_ in amounts.keys() | open_ids
     }  # fmt: skip
+
+
+def costs_of_runs(workload_id: UUID) -> Mapping[UUID, Mapping[str, Decimal]]:
+    """What each run of a workload costs so far, by currency (empty: without a price), including running time up to now."""
+    running = open_runs(Whose(workloads=[workload_id]), now())
+    with connection.cursor() as cursor:
+        cursor.execute(RECORDED_BY_RUN, [*positions(running), [workload_id]])
+        lines = list(cursor.fetchall())
+    lines += [(part.meter.run_id, part.piece.currency, part.piece.cost) for part in provisional_parts(running)]
+    found: dict[UUID, dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+    for run_id, currency, cost in lines:
+        found[run_id][currency] += cost
+    return found
 
 
 def runs_not_charged(run_ids: Collection[UUID]) -> Mapping[UUID, Decimal]:

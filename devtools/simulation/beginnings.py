@@ -20,6 +20,7 @@ from . import (
     image_pulls,
     logs,
     previewing,
+    saving,
     supplies,
 )
 from .clients import Submission, plan
@@ -62,6 +63,7 @@ def begin(world: "World") -> None:
     data_copies.begin(world)
     attaching.begin(world)
     previewing.begin(world)
+    saving.begin(world)
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
@@ -81,18 +83,27 @@ def submissions_of(world: "World") -> list[Submission]:
         return consolidating.submissions(world.seed, wanted)
     if elastic.KIND in rates and elastic.has_own_jobs(world.seed):
         return elastic.submissions(world.seed, wanted)
+    if saving.KIND in rates and saving.has_own_jobs(world.seed):
+        return saving.submissions(world.seed, wanted)
     found = plan(world.seed, wanted, world.swarm, is_emptied="emptied" in rates, is_ordered="gate_refused" in rates)
     make_threatened(found, is_noticed="spot_notice" in rates)
     logs.let_decide(world.seed, rates, found)
-    if supplies.KIND in rates:
-        supplies.equip(world.seed, found)
-    if data_copies.KIND in rates:
-        data_copies.equip(world.seed, found)
-    if attaching.KIND in rates:
-        attaching.equip(world.seed, found)
-    if elastic.KIND in rates:
-        elastic.equip(world.seed, found)
+    _equip(world.seed, rates, found)
     return [_hastened(one, world.scale.haste) for one in few(found, world.scale.most_jobs)]
+
+
+def _equip(seed: int, rates: Mapping[str, float], found: list[Submission]) -> None:
+    """Gives the jobs what they need where the world is about that."""
+    if supplies.KIND in rates:
+        supplies.equip(seed, found)
+    if data_copies.KIND in rates:
+        data_copies.equip(seed, found)
+    if attaching.KIND in rates:
+        attaching.equip(seed, found)
+    if elastic.KIND in rates:
+        elastic.equip(seed, found)
+    if saving.KIND in rates:
+        saving.equip(seed, found)
 
 
 def few(found: list[Thing], most: int | None) -> list[Thing]:

@@ -137,6 +137,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "previewed": (1.0, 2.0),
     # from the beginning on
     "elastic": (1.0, 1.0),
+    # from the beginning on
+    "saved": (1.0, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -167,6 +169,7 @@ SELDOM: Mapping[str, float] = {
     "room_kept": 0.12,
     "consolidated": 0.12,
     "hangs_long": 0.25,
+    "saved": 0.2,
 }
 """Kinds whose worlds take longer, or in which little else happens: the share of the seeds that have them."""
 CALM = 0.05

@@ -43,6 +43,7 @@ NEWER = (
     "attached",
     "previewed",
     "elastic",
+    "saved",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 

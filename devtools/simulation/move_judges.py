@@ -57,7 +57,7 @@ SELECT attempt_id, events FROM (
 
 @judging
 def the_gateway_moves_only_jobs_that_allow_it_and_for_a_reason(world: "World") -> list[str]:
-    """Each of its own moves is of a job with `moves: when_needed`, costs less than staying, and its cause was there: its cluster
+    """Each of its own moves is of a job with `moves` other than `never`, costs less than staying, and its cause was there: its cluster
     was drained, or a window that drains was planned there.
     """
     return [
@@ -72,7 +72,9 @@ SELECT move.attempt_id, move.cause
   JOIN federation_job AS job ON job.id = move.job_id
   JOIN federation_attempt AS attempt ON attempt.id = move.attempt_id
  WHERE move.cause NOT IN ('user', 'consolidation', 'growth')
-   AND (coalesce(job.spec->>'moves', 'never') <> 'when_needed' OR move.stay_seconds <= move.cost_seconds
+   AND (coalesce(job.spec->>'moves', 'never') = 'never' OR move.stay_seconds <= move.cost_seconds
+        OR move.cause = 'price' AND (job.spec->>'moves' <> 'when_cheaper' OR move.saving <= move.price_of_move)
+        OR move.cause = 'deadline' AND move.late_at <= move.finish_by
         OR move.cause = 'drain' AND NOT EXISTS (
            SELECT FROM tenancy_auditentry AS entry
             WHERE entry.action = 'cluster.drain' AND entry.object_id = attempt.cluster_id::text)

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from placement.values.preemption import RESTART_SECONDS
 
-MOVES_POLICIES = ("never", "when_needed")
-"""The values of a job's field `moves`, the default first."""
+MOVES_POLICIES = ("never", "when_needed", "when_cheaper")
+"""The values of a job's field `moves`, the default first. Each allows what those before it allow."""
 MARGIN_SECONDS = 60
 """By how much staying has to cost more than moving."""
 MOST_MOVES_A_DAY = 3

@@ -81,6 +81,12 @@ class Job(models.Model):
             models.Index(fields=["tenant"], condition=Q(state="suspended"), name="suspended_jobs_of_tenant"),
             models.Index(fields=["tenant", "-id"], name="jobs_of_tenant"),
             models.Index(fields=["id"], condition=Q(finished_at=None, spec__has_key="session"), name="live_sessions"),
+            models.Index(
+                fields=["id"],
+                condition=Q(finished_at=None)
+                & (Q(spec__moves="when_cheaper") | Q(spec__has_key="finish_within_seconds")),
+                name="jobs_that_may_move_to_save",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -13,8 +13,8 @@ MOST_CLUSTERS = 100
 
 class Move(models.Model):
     """A decision to stop a job's attempt so that the job continues on another cluster: a user's, or the gateway's own, which
-    it makes only if staying costs more, or so that a strictly larger job fits. The latter may also lead to other nodes of the
-    same cluster (`../sql/moves.sql`), and an elastic job that grows stays on its cluster. It never changes; one of a plan is deleted
+    it makes only if staying costs more, or so that a strictly larger job fits, or so that it costs less or finishes in time. The
+    latter may also lead to other nodes of the same cluster (`../sql/moves.sql`), and an elastic job that grows stays on its cluster. It never changes; one of a plan is deleted
     if its run goes on (`../sql/withdrawn_moves.sql`).
     """
 
@@ -25,6 +25,8 @@ class Move(models.Model):
         SPOT = "spot", "its node is about to be taken away"
         CONSOLIDATION = "consolidation", "a larger job fits then"
         GROWTH = "growth", "it continues with more pods"
+        PRICE = "price", "it costs less there"
+        DEADLINE = "deadline", "it finishes in time there"
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="move")
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="moves")
@@ -61,19 +63,35 @@ class Move(models.Model):
         db_default={},
         help_text="Likewise what its new hold will take; this quota is kept for it.",
     )
+    price_from = models.DecimalField(
+        max_digits=18,
+        decimal_places=6,
+        null=True,
+        help_text="Of a move for a lower price: an hour of all its pods where it ran, then.",
+    )
+    price_to = models.DecimalField(max_digits=18, decimal_places=6, null=True, help_text="Likewise at the new place.")
+    currency = models.CharField(max_length=3, default="", db_default="")
+    saving = models.DecimalField(
+        max_digits=18, decimal_places=6, null=True, help_text="What the work that is certainly left costs less there."
+    )
+    price_of_move = models.DecimalField(max_digits=18, decimal_places=6, null=True, help_text="What the move costs.")
+    finish_by = models.DateTimeField(null=True, help_text="Of a move for a deadline: that deadline.")
+    late_at = models.DateTimeField(null=True, help_text="Likewise: when it could have ended where it ran.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(cause__in=["user", "drain", "maintenance", "spot", "consolidation", "growth"]),
+                condition=Q(
+                    cause__in=["user", "drain", "maintenance", "spot", "consolidation", "growth", "price", "deadline"]
+                ),
                 name="a_moves_cause_is_known",
             ),
             models.CheckConstraint(
                 condition=Q(cause="user", stay_seconds__isnull=True)
-                | Q(cause="consolidation", stay_seconds__isnull=True, clusters=[])
+                | Q(cause__in=["consolidation", "price", "deadline"], stay_seconds__isnull=True, clusters=[])
                 | (
-                    ~Q(cause__in=["user", "consolidation"])
+                    ~Q(cause__in=["user", "consolidation", "price", "deadline"])
                     & Q(stay_seconds__isnull=False, stay_seconds__gt=F("cost_seconds"), clusters=[])
                 ),
                 name="the_gateway_moves_only_what_gains",
@@ -89,6 +107,19 @@ class Move(models.Model):
                 name="a_move_of_a_plan_has_its_place",
             ),
             models.CheckConstraint(
+                condition=Q(cause="price", currency__regex=r"^[A-Z]{3}$", saving__gt=F("price_of_move"))
+                & Q(price_of_move__gte=0, price_from__gt=0, price_to__gte=0)
+                & Q(saving__isnull=False, price_of_move__isnull=False, price_from__isnull=False, price_to__isnull=False)
+                | ~Q(cause="price") & Q(saving=None, price_of_move=None, price_from=None, price_to=None, currency=""),
+                name="a_move_for_a_price_saves_more_than_it_costs",
+            ),
+            models.CheckConstraint(
+                condition=Q(cause="deadline", late_at__gt=F("finish_by"))
+                & Q(finish_by__isnull=False, late_at__isnull=False)
+                | ~Q(cause="deadline") & Q(finish_by=None, late_at=None),
+                name="a_move_for_a_deadline_would_be_late_else",
+            ),
+            models.CheckConstraint(
                 condition=Q(cost_seconds__gte=F("lost_seconds")), name="a_move_costs_what_it_repeats_or_more"
             ),
             models.CheckConstraint(
@@ -99,6 +130,7 @@ class Move(models.Model):
         indexes = [
             models.Index(fields=["job", "created_at"], name="moves_of_job"),
             models.Index(fields=["created_at"], condition=Q(cause="growth"), name="growing_moves"),
+            models.Index(fields=["created_at"], condition=Q(cause="price"), name="saving_moves"),
         ]
 
     def __str__(self) -> str:

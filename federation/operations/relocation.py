@@ -29,6 +29,7 @@ from tenancy.queries import SYSTEM
 from . import figures, transitions
 from .growth import grow_jobs
 from .migration import may_be_moved, what_follows
+from .saving import save_jobs
 
 MOST_TRIALS = 20
 """The most jobs that one round tries to place elsewhere: each trial costs a part of a scheduling round."""
@@ -41,9 +42,9 @@ WHY = {
 
 def relocate_jobs() -> int:
     """The number of jobs whose runs are now being stopped so that they continue elsewhere, or if there are none, with more pods.
-    Nothing is kept between rounds.
+    Moves for deadlines and lower prices come after those of runs that would soon be stopped.
     """
-    return _relocate() or grow_jobs()
+    return _relocate() or save_jobs() or grow_jobs()
 
 
 def _relocate() -> int:

@@ -51,7 +51,7 @@ SELECT plan.id, move.job_id, move.expected_id, cluster.name, move.nodes::text, p
  ORDER BY 1, 11, 2
 """
 MOVABLE = """
-SELECT attempt.id, job.created_by_id, coalesce(job.spec->>'moves', 'never') = 'when_needed',
+SELECT attempt.id, job.created_by_id, coalesce(job.spec->>'moves', 'never') <> 'never',
        job.spec->>'checkpoint_seconds' IS NOT NULL, newest.flavors::text, moved.today, moved.last_at
   FROM federation_attempt AS attempt
   JOIN federation_job AS job ON job.id = attempt.job_id
@@ -85,7 +85,7 @@ TIMES = 10
 """After a longer one, none follows for this many times what it took."""
 
 
-class _Searches:
+class Searches:
     """What this process remembers of its last search, if that was in vain. So long searches take a tenth of its time at most."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _Searches:
         self._until, self._why_not = 0.0, {}
 
 
-searches = _Searches()
+searches = Searches()
 reset_with(searches.forget)
 
 

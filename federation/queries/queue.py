@@ -29,10 +29,12 @@ from federation.queries.moved import kept_to, moved_away
 from federation.queries.networks import with_networks
 from federation.queries.secrets import with_secrets
 from federation.queries.storages import with_storages
+from federation.queries.worked import with_worked
 from foundation.caches import cached, cached_all
 from foundation.problems import RateLimited
 from placement.cycle.heads import heads
 from placement.cycle.ordering import by_response_ratio
+from placement.ranking.deadlines import ALL_LEFT
 from placement.ranking.kept_estimates import stater
 from placement.values.model import ClusterRefusal, JobRequest, Runtime
 from placement.values.reason_codes import ReasonCode
@@ -75,6 +77,8 @@ def load_queue(now: datetime, depth: int, awaiting: Mapping[UUID, UUID] | None =
         [_kept_from(request, refusals.get(request.id, ()), avoided.get(request.id, ())) for request in requests]
     )
     queue = with_secrets(with_networks(with_storages(with_kept_estimates(queue))))
+    if tried:
+        queue = _saving(now, with_worked(queue, tried), tried)
     if settings.QUEUE_ORDER == "ratio":
         return by_response_ratio(queue, times_of(queue), now)
     return queue
@@ -258,8 +262,8 @@ NEVER_BEGUN = frozenset(
 """Ends of attempts after which their job tries other clusters first."""
 OURS = Q(diagnosis__isnull=True) | Q(diagnosis__rule__startswith=f"{OWNER}: ")
 """Of ends that a rule of the job or a tenant judged, the rule says what the job avoids."""
-GOES_ON_THERE = (Move.Cause.CONSOLIDATION, Move.Cause.GROWTH)
-"""Moves after which a job may go on where it was, on the nodes that are kept for it."""
+GOES_ON_THERE = (Move.Cause.CONSOLIDATION, Move.Cause.GROWTH, Move.Cause.PRICE, Move.Cause.DEADLINE)
+"""Moves after which a job may go on where it was: on other nodes that are kept for it, or of another flavor."""
 TOO_MUCH_FAILS = "too many of the latest attempts failed because of the infrastructure"
 
 
@@ -299,6 +303,28 @@ def _refusals(now: datetime, ids: list[UUID], *, heeds_names: bool = True) -> Ma
     for job_id, wanted in named.items() if heeds_names else ():
         found[job_id] = kept_to(wanted, found[job_id])
     return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}
+
+
+def _saving(now: datetime, queue: tuple[JobRequest, ...], tried: Collection[UUID]) -> tuple[JobRequest, ...]:
+    """The queue, in which jobs that have just been moved to a cheaper place look for the cheapest one, and those that were moved for
+    their deadlines for one that is not taken away.
+    """
+    moved = Move.objects.filter(
+        job__any_of=tried, cause__in=[Move.Cause.PRICE, Move.Cause.DEADLINE], attempt__finished_at__gt=now - REFUSED_FOR
+    )
+    causes = dict(moved.order_by("attempt__finished_at").values_list("job_id", "cause"))
+    return tuple(_wanted(one, causes.get(one.id)) for one in queue) if causes else queue
+
+
+def _wanted(request: JobRequest, cause: str | None) -> JobRequest:
+    if cause == Move.Cause.PRICE:
+        return to_save(request)
+    return request if cause is None else replace(request, worked_seconds=ALL_LEFT)
+
+
+def to_save(request: JobRequest) -> JobRequest:
+    """The request of a job that looks for the cheapest place, whatever its strategy."""
+    return replace(request, strategy="cheapest", shape=f"{request.shape} saves")
 
 
 def _avoid_clusters(

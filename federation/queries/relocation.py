@@ -65,7 +65,7 @@ SELECT attempt.id, job.id, attempt.cluster_id, attempt.started_at,
  ) AS notice
  WHERE attempt.cluster_id = ANY(%(clusters)s) AND attempt.state = 'running' AND attempt.stop_requested_at IS NULL
    AND NOT {LACKS_MANY} AND attempt.started_at IS NOT NULL AND (%(only)s::uuid IS NULL OR attempt.id = %(only)s)
-   AND job.state = 'running' AND job.suspend_requested_at IS NULL AND job.spec->>'moves' = 'when_needed'
+   AND job.state = 'running' AND job.suspend_requested_at IS NULL AND job.spec->>'moves' IN ('when_needed', 'when_cheaper')
    AND (saved.count > 0 OR job.spec->>'checkpoint_seconds' IS NOT NULL)
  ORDER BY attempt.id, notice.at LIMIT %(most)s
 """
@@ -177,9 +177,16 @@ class Destinations:
         self._overdrawn = load_overdrawn()
         self._index = FleetIndex()
 
-    def place(self, run: RunningJob, user_id: UUID) -> Placement | Wait:
-        """The place of the job if its run had ended now. A place that was returned is taken from then on."""
-        job = request_to_move(self._snapshot.now, run.job_id, run.cluster_id)
+    @property
+    def snapshot(self) -> Snapshot:
+        """What they are decided on."""
+        return self._snapshot
+
+    def place(self, run: RunningJob, user_id: UUID, request: JobRequest | None = None) -> Placement | Wait:
+        """The place of the job if its run had ended now: on another cluster, or with this request. A place that was returned is
+        taken from then on.
+        """
+        job = request or request_to_move(self._snapshot.now, run.job_id, run.cluster_id)
         quoter = Quoter(self._snapshot, self._index, depth=QUEUE_DEPTH)
         outcome = quoter.move(job, replace(run, user=user_id), self._overdrawn)
         if isinstance(outcome, Placement):

@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION federation_lost_work(attempts uuid[])
             WHEN a.state NOT IN ('failed', 'preempted') THEN ''
             WHEN a.end_reason = 'maintenance_began' THEN 'maintenance'
             WHEN a.end_reason = 'migrated' THEN coalesce((
-                SELECT CASE WHEN moved.cause IN ('user', 'growth') THEN '' WHEN moved.cause = 'spot' THEN 'spot' ELSE 'maintenance' END
+                SELECT CASE WHEN moved.cause IN ('user', 'growth', 'price', 'deadline') THEN '' WHEN moved.cause = 'spot' THEN 'spot' ELSE 'maintenance' END
                   FROM federation_move AS moved WHERE moved.attempt_id = a.id), '')
             WHEN a.end_reason = 'pods_gone' THEN CASE WHEN ran.on_their_own THEN '' ELSE 'infrastructure' END
             WHEN a.end_reason IN ('node_lost', 'spot', 'preempted') THEN a.end_reason

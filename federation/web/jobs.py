@@ -16,6 +16,7 @@ from federation.operations.cancellation import request_cancellation
 from federation.operations.suspension import request_resumption, request_suspension
 from federation.queries.consolidations import ConsolidationView, newest_plans
 from federation.queries.gpu_models import short_names
+from federation.queries.made_moves import MoveView, newest_moves
 from federation.queries.pages import JOB_LIST_FILTERS, JobList, JobView, job_list, job_view
 from foundation.pages import Form, asked, show
 from foundation.problems import Conflict
@@ -50,6 +51,8 @@ class JobPage:
     cost: CostView | None
     plans: tuple[ConsolidationView, ...]
     """The plans in which it moved, or others moved for it."""
+    moves: tuple[MoveView, ...]
+    """Those to cheaper places, and for its deadline."""
     short_models: Options
     """GPU models that the request names in short, each with those that it means."""
 
@@ -93,6 +96,7 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
         job=view,
         cost=costs_of([job_id]).get(job_id),
         plans=newest_plans(actor, job_id),
+        moves=newest_moves(actor, job_id),
         short_models=short_names(actor, (name for one in view.pod_sets for name in one.gpu_models)),
     )
     return show(request, "federation/job.html", shown, live="federation/job_poll.html")

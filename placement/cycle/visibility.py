@@ -19,6 +19,7 @@ from placement.fleet.eligibility import ELSEWHERE, OUTSIDE, as_of
 from placement.fleet.fleet import Fleet
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitBook
+from placement.fleet.policies import PolicyBook
 from placement.fleet.siting import Need, Site
 from placement.ranking.contest import Verdict
 from placement.values.advance import (
@@ -38,6 +39,7 @@ from placement.values.quantities import duration_text
 from placement.values.reason_codes import ReasonCode
 
 from .backfill import Backfill
+from .holding_out import patient
 from .scopes import Scope, Scopes
 from .timeline import instant_text
 from .verdicts import WAITING_FOR_ROOM, verdict_on
@@ -261,6 +263,7 @@ class Visibility:
         self._snapshot, self._fleet, self._book, self._budgets = snapshot, fleet, book, budgets
         self._fleets: dict[Sight, VisibleFleet] = {}
         self._fleets_by_kind: dict[_Kind, VisibleFleet] = {}
+        self._policies = PolicyBook(snapshot.policies)
         self._holders = {claim.job_id for claim in snapshot.claims}
         self._all_see_all = not snapshot.reservations and not snapshot.windows and not snapshot.claims
         self._are_several = not self._all_see_all or any(job.constraints.avoid_nodes for job in snapshot.queue)
@@ -277,7 +280,7 @@ class Visibility:
             kind = (named, job.tenant_path if named else "", job.deadline_seconds, avoided, holder)
             found = self._fleets_by_kind.get(kind)
             seen = self._fleets_by_kind[kind] = found or self._fleet_of(sight_of(job, self._snapshot))
-        return seen_through(seen.sight, job, self._snapshot.now), seen
+        return patient(seen_through(seen.sight, job, self._snapshot.now), self._snapshot, self._policies), seen
 
     def counted(self, job: JobRequest) -> tuple[AdvanceReservation, ...]:
         """The reservations whose quota is kept from the job."""

@@ -112,6 +112,11 @@ def slowdown(per_hour: Floats, seconds: Floats | int) -> Floats:
     return times
 
 
+def slowdown_of(per_hour: float, seconds: int) -> float:
+    """Likewise for one rate."""
+    return float(slowdown(np.array([per_hour], dtype=np.float64), max(1, seconds))[0])
+
+
 def are_interrupted(clusters: Iterable[FleetCluster]) -> bool:
     """True if some flavor has interruptions."""
     return any(flavor.interruptions_per_hour for cluster in clusters for flavor in cluster.flavors.values())

@@ -200,7 +200,9 @@ def _shortage(
     if not allowed:
         offered = ", ".join(sorted({fleet.pools[n].flavor.capacity_type for n in pools}))
         message = f"offers {kind_of(pod_set)} only as {offered}; the job wants {', '.join(types)}"
-        return Shortage(ReasonCode.CAPACITY_TYPE_EXCLUDED, message, is_for_good=True)
+        if job.constraints.is_patient:
+            message = f"{message} while it has time to wait for that"
+        return Shortage(ReasonCode.CAPACITY_TYPE_EXCLUDED, message, is_for_good=not job.constraints.is_patient)
     permitted = [n for n in allowed if not policy.flavor_fault(fleet.pools[n].flavor)]
     if not permitted:
         return Shortage(ReasonCode.EXCLUDED_BY_POLICY, policy.flavor_fault(fleet.pools[allowed[0]].flavor))

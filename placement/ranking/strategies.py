@@ -7,6 +7,8 @@
 
 Where a gang would not keep to the domain that it prefers, `preference.WIDER` is added.
 
+Candidates on which a job would miss its deadline (`deadlines`) rank after all others.
+
 The lowest sum wins; of equal sums the shortest pull (`pulls`), then the order of cluster ids and flavor names. Candidates
 with a price rank before all others, then those without a price for the place or the data's move, then pods without a GPU on
 nodes with GPUs.
@@ -26,6 +28,8 @@ from .work import Work
 _A_TIER = 1e9
 """More than any sum of terms: the largest weight of 1,000 times at most 4e5 for the price of 1e21 times the
 cheapest."""
+_LATE = 4
+"""The tiers by which a candidate on which the job could be late ranks behind."""
 _LINEAR = 1e4
 
 
@@ -47,6 +51,8 @@ def price_terms(weights: Weights, ask: Ask, is_allowed: Mask, work: Work | None)
         is_unknown |= work.is_unknown(ask)
     cheapest = _cheapest(cost, is_allowed & ~is_unknown, is_allowed)
     tier = is_unknown + 2 * ask.borrows_gpu_nodes
+    if work is not None and work.late is not None:
+        tier = tier + _LATE * work.late[ask.pools].max(axis=1)
     terms: Floats = weights.price * _bounded(cost / cheapest - 1.0) + _A_TIER * tier
     return terms
 

@@ -1,5 +1,6 @@
 """The cost of a job's work on each candidate beyond the hourly price: how long it takes there (`pace`), what
-interruptions lose of it (`interruptions`), and the cost of moving its data there (`egress`), spread over the work.
+interruptions lose of it (`interruptions`), and the cost of moving its data there (`egress`), spread over the work; and where
+it would be too late (`deadlines`).
 """
 
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from placement.fleet.pools import Floats, Ints, Mask
 from placement.values.datasets import DataNeed, Egress
 from placement.values.decisions import InterruptionRisk
 from placement.values.model import JobRequest, ModelSpeed, Snapshot
+from placement.values.moving import SPOT
 
 from .candidates import Ask
+from .deadlines import haste_of, late_places
 from .interruptions import Exposure, Exposures, work_seconds
 from .pace import pace_on
 from .runtimes import LONGEST_SECONDS
@@ -45,6 +48,8 @@ class Work:
     """Per pool, the hours that an hour of work takes there; None means 1 everywhere."""
     egress: tuple[Egress, ...] = ()
     """By the cluster's number; empty for jobs that name no data."""
+    late: Ints | None = None
+    """Per pool, how late the job could be there (`deadlines.late_places`); None for jobs without a deadline."""
 
     def hourly(self, cost: Floats, ask: Ask) -> Floats:
         """The cost of an hour of work on each candidate, given the hourly `cost` there. Unknown egress counts as 0."""
@@ -108,20 +113,24 @@ class Works:
         self._exposures = Exposures(fleet, snapshot.runtimes)
         self._egress: dict[Asked, tuple[Egress, ...]] = {}
         self._paces: dict[tuple[ModelSpeed, ...], Floats] = {}
+        self._is_spot: Mask = np.array([pool.flavor.capacity_type == SPOT for pool in fleet.pools], dtype=np.bool_)
 
     def key(self, job: JobRequest) -> object:
         """Equal for jobs of one shape whose work takes and costs the same everywhere; None if only the hourly price
         counts.
         """
+        late = self._late(job)
         if not job.data and not job.throughput:
-            return self._exposures.seconds(job) if self._exposures.matter else None
+            exposed = self._exposures.seconds(job) if self._exposures.matter else None
+            return exposed if late is None else (exposed, late.tobytes())
         seconds = work_seconds(job, self._runtimes)
-        return seconds, job.checkpoint_seconds, job.deadline_seconds, job.throughput, _asked(job)
+        known = seconds, job.checkpoint_seconds, job.deadline_seconds, job.throughput, _asked(job)
+        return known if late is None else (*known, late.tobytes())
 
     def of(self, job: JobRequest) -> Work | None:
         """The job's work; None if only the hourly price counts."""
-        exposure = self._exposures.of(job)
-        if exposure is None and not job.data and not job.throughput:
+        exposure, late = self._exposures.of(job), self._late(job)
+        if exposure is None and late is None and not job.data and not job.throughput:
             return None
         return Work(
             seconds=max(1, min(work_seconds(job, self._runtimes), job.deadline_seconds or LONGEST_SECONDS)),
@@ -129,7 +138,21 @@ class Works:
             exposure=exposure,
             paces=self._paces_of(job.throughput) if job.throughput else None,
             egress=self._egress_of(job) if job.data else (),
+            late=late,
         )
+
+    def _late(self, job: JobRequest) -> Ints | None:
+        haste = haste_of(job, self._runtimes, self._at)
+        if haste is None:
+            return None
+        serves: Mask = np.zeros(len(self._is_spot), dtype=np.bool_)
+        for pod_set in job.pod_sets:
+            if pod_set.gpu is not None:
+                serves |= self._fleet.serving(pod_set.gpu)[0] >= 0
+        if not serves.any():
+            serves[:] = True
+        paces = self._paces_of(job.throughput) if job.throughput else np.ones(len(self._is_spot))
+        return late_places(haste, self._at, paces, self._is_spot, serves)
 
     def _paces_of(self, speeds: tuple[ModelSpeed, ...]) -> Floats:
         if speeds not in self._paces:

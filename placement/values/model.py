@@ -25,6 +25,8 @@ from .limits import LimitState as LimitState
 from .limits import UserLimitState as UserLimitState
 from .maintenance import MaintenanceWindow
 from .networks import NetworkNeed
+from .policies import StrategyWeights as StrategyWeights
+from .policies import TenantPolicy as TenantPolicy
 from .preemption import Allowance, Leaving, RoomClaim, RunningJob
 from .reason_codes import ReasonCode
 from .shares import FairShare
@@ -114,6 +116,8 @@ class Constraints:
     """One of them that its tenant does not have now; empty if it has all."""
     avoid_nodes: tuple[tuple[UUID, str], ...] = ()
     """Nodes, each with its cluster, that the job avoids for a while because it failed there."""
+    is_patient: bool = False
+    """Whether it is kept to spot capacity only for as long as it has time (`holding_out`)."""
     needs_sidecars: bool = False
     """Whether its pods have sidecars, which only newer versions of Kubernetes run."""
     gpu: GpuNeeds | None = None
@@ -185,6 +189,12 @@ class JobRequest:
     """The cluster on which it waits for data and holds its quota; it is not placed, and keeps the room that was kept for it."""
     elastic: Elastic | None = None
     """Set if one of its pod sets may have more pods than the fewest, which a waiting job's request has (`sizes`)."""
+    finish_within_seconds: int | None = None
+    """By when it is to have finished, from its submission (`deadlines`)."""
+    moves: str = ""
+    """When the gateway may move it, `when_needed` or `when_cheaper`; else never."""
+    worked_seconds: int = 0
+    """Of its work, what earlier runs did and saved, at a pace of 1; known only of jobs with `finish_within_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,37 +310,6 @@ class FleetCluster:
     chosen."""
     has_sidecars: bool = True
     """Whether its version of Kubernetes runs sidecars."""
-
-
-@dataclass(frozen=True, slots=True)
-class StrategyWeights:
-    """A tenant's own weights of a strategy; None keeps the strategy's weight."""
-
-    strategy: str
-    price: float | None = None
-    free: float | None = None
-    cluster_free: float | None = None
-    stranding: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TenantPolicy:
-    """A tenant's policy for its jobs and those of every tenant below it. An empty field sets no rule.
-
-    `clusters`, `regions` and `flavors` are names in which `*` matches anything; jobs go only where all of them allow.
-    """
-
-    tenant_path: str
-    default_strategy: str = ""
-    strategies: tuple[str, ...] = ()
-    clusters: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    capacity_types: tuple[str, ...] = ()
-    flavors: tuple[str, ...] = ()
-    weights: tuple[StrategyWeights, ...] = ()
-    default_priority_class: str = ""
-    consolidation: str = ""
-    """Which running jobs may move so that others fit (`consolidation.CONSOLIDATION`)."""
 
 
 @dataclass(frozen=True, slots=True)

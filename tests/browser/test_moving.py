@@ -1,10 +1,13 @@
 """The dialog in which a user moves a running job."""
 
+import os
+
 import pytest
 from playwright.sync_api import expect
 
 from clusters.models import Cluster
-from federation.models import Attempt, Move
+from federation import operations
+from federation.models import Attempt, Job, Move
 from federation.queries.quotes import _desk
 from tenancy.queries import actor_for
 from tests.browser.reading import fits
@@ -13,6 +16,7 @@ from tests.live import simulated_cluster
 from tests.live_fixtures import home as home  # clusters keep their state there
 from tests.live_fixtures import kept_pools as kept_pools
 from tests.rooms.federation.test_migration import checkpoint, started
+from tests.rooms.federation.test_saving_moves import THRIFTY, cost, saved
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -63,3 +67,22 @@ def test_the_page_of_a_move_works_without_script(window, admin, home):
     w.open(f"/jobs/{job.id}/move/")
     w.page.get_by_role("button", name="Move it and lose this work").click()
     assert Attempt.objects.get(id=attempt.id).stop_reason == "migrated"
+
+
+def test_moves_for_price_and_deadline_are_on_the_page_of_the_job(window, admin, home):
+    east, west = simulated_cluster("east"), simulated_cluster("west")
+    for one, price in ((east, 4), (west, 3), (Cluster.objects.get(name="north"), 9)):
+        cost(one, price)
+    job, attempt = started(actor_for(admin), **THRIFTY, constraints={"clusters": ["east"]})
+    Job.objects.filter(id=job.id).update(spec=job.spec | {"constraints": job.spec["constraints"] | {"clusters": []}})
+    saved(attempt)
+    assert operations.relocate_jobs() == 1
+    for width, scheme in ((1440, "light"), (390, "dark")):
+        w = window(width, 900, color_scheme=scheme).sign_in(admin)
+        w.open(f"/jobs/{job.id}/")
+        card = w.page.get_by_role("region", name="Moves for price and deadline")
+        expect(card).to_contain_text("Costs less")
+        expect(card).to_contain_text("32.00")
+        assert not w.page.evaluate(WIDE)
+        if folder := os.environ.get("PICTURES"):
+            card.screenshot(path=f"{folder}/{width}-{scheme}.png")

@@ -75,7 +75,8 @@ specs = st.fixed_dictionaries(
         "priority_class": st.sampled_from(["low", "normal", "high"]),
         "strategy": st.sampled_from(["cheapest", "soonest", "pack", "spread", "balanced"]),
         "on_cluster_lost": st.just("hold"),
-        "moves": st.sampled_from(["never", "when_needed"]),
+        "moves": st.sampled_from(["never", "when_needed", "when_cheaper"]),
+        "finish_within_seconds": st.integers(1, 30 * 24 * 3600),
         "topology": st.fixed_dictionaries(
             {},
             optional={

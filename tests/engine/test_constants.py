@@ -128,7 +128,7 @@ def test_figures_of_failures_and_waits():
         "InvalidImageName", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "ImageInspectError",
         "RegistryUnavailable", "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
     } == stuck.HOPELESS  # fmt: skip
-    assert relocation.MOVES_POLICIES == ("never", "when_needed")
+    assert relocation.MOVES_POLICIES == ("never", "when_needed", "when_cheaper")
     assert {state.value for state in lifecycle.KEPT_ATTEMPTS} == {"succeeded", "failed"}
 
 

@@ -27,9 +27,15 @@ def world(rows, kind, **more):
 
 def modules():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import consolidating, crowding, data_copies, elastic, exchanging, image_pulls  # noqa: PLC0415
+    from devtools.simulation import consolidating, crowding, data_copies, elastic, exchanging, image_pulls, saving  # noqa: PLC0415
 
-    own = {"consolidating": consolidating, "crowding": crowding, "data_copies": data_copies, "elastic": elastic}
+    own = {
+        "consolidating": consolidating,
+        "crowding": crowding,
+        "data_copies": data_copies,
+        "elastic": elastic,
+        "saving": saving,
+    }
     return SimpleNamespace(exchanging=exchanging, image_pulls=image_pulls, **own)
 
 
@@ -219,6 +225,14 @@ def test_a_job_that_grows_without_asking_or_ends_with_that_is_named():
     assert judge(world({}, module.KIND)) == []
     rows = {module.GROWN: [("a", "its job did not go on")]}
     assert judge(world(rows, module.KIND)) == ["attempt a was stopped to grow: its job did not go on"]
+
+
+def test_each_move_for_a_price_is_judged():
+    module = modules().saving
+    judge = module.jobs_move_for_a_price_only_if_they_ask_for_it_and_go_on
+    assert judge(world({}, module.KIND)) == []
+    [found] = judge(world({module.SAVED: [("a1", "that saves nothing")]}, module.KIND))
+    assert found == "attempt a1 was moved for its price: that saves nothing"
 
 
 def test_some_jobs_of_a_world_are_elastic_and_their_specs_are_valid():

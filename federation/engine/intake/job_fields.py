@@ -186,12 +186,27 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField(
         "moves",
         Choice(MOVES_POLICIES),
-        description="Whether the gateway may move it, from a checkpoint, when it would soon be stopped where it runs.",
+        description="Whether the gateway may move it, from a checkpoint: when it would soon be stopped where it runs, or would "
+        "miss `finish_within_seconds`; and when it would cost less elsewhere.",
         control=Control(
             Section.PLACEMENT,
-            "Moves to another cluster",
-            hint="When needed: the gateway moves it before its cluster is drained or its node goes away.",
+            "Moves to another place",
+            hint="When needed: before its cluster is drained, its node goes away, or it would finish too late. When cheaper: also "
+            "where it costs less.",
         ),
+        steers_placement=True,
+    ),
+    JobField(
+        "finish_within_seconds",
+        Whole(1, MAX_SECONDS),
+        description="By when it is to have finished, from its submission. It runs on spot capacity only as long as that is in "
+        "time even after an interruption. It is not stopped then; null: no such time.",
+        control=Control(
+            Section.TIME,
+            "Finish within, minutes",
+            hint="From now. The job runs on spot capacity only while that leaves enough time. It is not stopped then.",
+        ),
+        steers_placement=True,
     ),
     JobField("artifacts", Part(read_artifacts, artifacts_json)),
     JobField("elastic", Part(read_elastic, elastic_json), steers_placement=True),

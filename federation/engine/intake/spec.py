@@ -193,6 +193,8 @@ class JobSpec:
     """Whether its runs may report progress and checkpoints to the gateway."""
     moves: str = "never"
     """Whether the gateway itself may move it to another cluster (`engine.relocation`)."""
+    finish_within_seconds: int | None = None
+    """By when it is to have finished, from its submission. It is not stopped then."""
     artifacts: tuple[Artifact, ...] = ()
     """What its runs will write and announce, in their reports."""
     elastic: ElasticPods | None = None
