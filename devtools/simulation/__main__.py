@@ -17,6 +17,7 @@ from .database import Watch, configure, server, url_of
 from .kept import KEPT
 from .lines import ROOT, Lines, figures_of
 from .outcomes import REPEATED_ONE_IN, SHRINK_SECONDS, Finished, Outcome, Tally, Wanted, plain, run_seed
+from .resumed import Resumed
 from .size import add_arguments, size_of
 
 if TYPE_CHECKING:
@@ -61,13 +62,18 @@ def main(arguments: list[str]) -> int:
         if asked.serve is not None:
             serve(runner, _wanted(asked), lines)
             return 0
-        if asked.mutant or asked.returned:
-            from .hunt import find_again, hunt  # noqa: PLC0415 - they need Django
-
-            found = find_again(runner) if asked.returned else hunt(runner, asked, shrink_seconds=SHRINK_SECONDS)
-            print(plain(found), flush=True)
+        if asked.mutant or asked.returned or asked.again:
+            print(plain(_hunted(runner, asked)), flush=True)
             return 0
         return _in_this_process(runner, asked, lines)
+
+
+def _hunted(runner: "Runner", asked: argparse.Namespace) -> dict[str, object]:
+    from .hunt import find_again, find_small_again, hunt  # noqa: PLC0415 - they need Django
+
+    if asked.mutant:
+        return hunt(runner, asked, Resumed(asked.resume, _key(asked)))
+    return find_again(runner) if asked.returned else find_small_again(runner)
 
 
 def _in_this_process(runner: "Runner", asked: argparse.Namespace, lines: Lines | None) -> int:
@@ -95,7 +101,7 @@ def _side_by_side(asked: argparse.Namespace) -> int:
 
 def _begun(asked: argparse.Namespace) -> tuple[Tally, Finished]:
     tally = Tally(lambda line: print(line, flush=True))
-    finished = Finished(asked.resume, f"{_state_of_the_code()} {' '.join(_passed_on(asked))}")
+    finished = Finished(asked.resume, _key(asked))
     for outcome in finished.read():
         tally.add(outcome, is_fresh=False)
     return tally, finished
@@ -137,6 +143,12 @@ def _wanted(asked: argparse.Namespace) -> Wanted:
     return Wanted(size_of(asked), asked.history, asked.timeline, asked.shrink)
 
 
+def _key(asked: argparse.Namespace) -> str:
+    """What a file of finished work belongs to."""
+    flags = [f"--{name}" for name in ("small", "drawn", "sound", "through") if asked.mutant and getattr(asked, name)]
+    return f"{_state_of_the_code()} {' '.join([*_passed_on(asked), *flags])}"
+
+
 def _passed_on(asked: argparse.Namespace) -> list[str]:
     """The arguments that say how each seed runs."""
     flags = [f"--{name}" for name in ("timeline", "shrink", "coverage") if getattr(asked, name)]
@@ -162,15 +174,24 @@ def _parser() -> argparse.ArgumentParser:
         "--fresh", action="store_true", help="instead of --from: seeds that only this state of the code runs"
     )
     parser.add_argument("--processes", type=int, default=1, help="how many processes run seeds side by side")
-    parser.add_argument("--resume", type=Path, help="a file of the seeds that ran: they do not run again")
+    parser.add_argument("--resume", type=Path, help="a file of what was done: that is not done again")
     parser.add_argument("--kept", action="store_true", help="first the seeds of mended defects")
     parser.add_argument(
         "--returned", action="store_true", help="only the seeds of mended defects, each with its defect put back"
     )
+    parser.add_argument("--again", action="store_true", help="only the small runs of simulated-defects.md, each once")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further seed after this time")
     parser.add_argument("--timeline", action="store_true", help="print the timeline of each seed")
     parser.add_argument("--history", type=Path, help="a folder for histories, as JSON lines")
     parser.add_argument("--shrink", action="store_true", help="make a failing seed smaller")
+    parser.add_argument(
+        "--shrink-seconds", type=float, default=SHRINK_SECONDS, help="with --shrink or --small: processor time for each"
+    )
+    parser.add_argument(
+        "--small",
+        action="store_true",
+        help="with --mutant: look for it in the smallest worlds only, and make those small",
+    )
     parser.add_argument(
         "--coverage", action="store_true", help="count which lines of the gateway's writers ran; slower"
     )

@@ -86,6 +86,8 @@ class Books:
         self.is_kept = (is_drawn and world.swarm is ANY) or world.swarm.keeps_books
         self._is_closed_twice = random.Random(f"{world.seed}/books/twice").random() < CLOSED_TWICE
         self._at_work: set[str] = set()
+        self.planned = 0
+        """How much accountants have planned to do so far."""
         self._wishes: Callable[[Clerk, int], list[Doing]] = Clerk.wishes
 
     def keep(self, is_still: Callable[[], bool]) -> None:
@@ -148,12 +150,17 @@ class Books:
 
     def _work(self, name: str, left: int) -> None:
         clerk = Clerk(user(name), self._chance, self._world)
-        for doing in self._wishes(clerk, left):
+        for doing in self._left(self._wishes(clerk, left)):
             self._do(name, doing)
         for _ in range(TRIES):
             if self._do(name, LAST):
                 break
         self._at_work.discard(name)
+
+    def _left(self, doings: list[Doing]) -> list[Doing]:
+        """Without what is left undone in this world."""
+        first, self.planned = self.planned, self.planned + len(doings)
+        return [one for number, one in enumerate(doings, first) if number not in self._world.size.undone]
 
     def _do(self, name: str, doing: Doing) -> bool:
         """Whether the accountant knows what became of it."""

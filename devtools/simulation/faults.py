@@ -137,6 +137,10 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "previewed": (1.0, 2.0),
     # from the beginning on
     "elastic": (1.0, 1.0),
+    # per visit to an attempt that may be committed to
+    "window_passes": (0.3, 0.7),
+    # per release
+    "cut_at_release": (0.05, 0.2),
     # from the beginning on
     "saved": (1.0, 1.0),
 }

@@ -43,6 +43,8 @@ NEWER = (
     "attached",
     "previewed",
     "elastic",
+    "window_passes",
+    "cut_at_release",
     "saved",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .report import show
+from .resumed import Resumed
 from .size import Size
 
 if TYPE_CHECKING:
@@ -140,31 +141,17 @@ class Finished:
     """A file of the seeds that ran, so that a long range can be stopped and goes on later."""
 
     def __init__(self, path: Path | None, key: str) -> None:
-        self._path = path
-        self._key = key
+        self._kept = Resumed(path, key)
 
     def read(self) -> Iterator[Outcome]:
         """What ran before. Raises ValueError if it ran in another state of the code, or with other arguments."""
-        if self._path is None or not self._path.exists():
-            return
-        first, *lines = self._path.read_text(encoding="utf-8").splitlines()
-        if first != self._key:  # what ran is no evidence for this code
-            raise ValueError(
-                f"{self._path} belongs to another state of the code, or to other arguments: name a new file"
-            )
-        for line in lines:
+        for line in self._kept.lines():
             with suppress(json.JSONDecodeError):  # one that was cut off when the process was killed
                 yield Outcome.read(line)
 
     def add(self, outcome: Outcome) -> None:
         """Keeps it."""
-        if self._path is None:
-            return
-        is_new = not self._path.exists()
-        with self._path.open("a", encoding="utf-8") as out:
-            if is_new:
-                out.write(self._key)
-            out.write(f"\n{outcome.written()}")
+        self._kept.add(outcome.written())
 
 
 def _mean(seconds: Iterable[float]) -> float:

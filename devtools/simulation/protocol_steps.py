@@ -102,6 +102,9 @@ class _Projection:
         self._job_id = job_id
         self._name = name
         self._job_state = ""
+        self._is_elastic = False
+        self._about: list[str] = []
+        """What the step is about beside its changes: it is counted, and judges nothing."""
         self._attempts: dict[str, _Attempt] = {}
         self._visits: dict[tuple[str, str], int] = {}
         """The claim that an actor made last, by the actor and the attempt."""
@@ -162,14 +165,17 @@ class _Projection:
             changed = [id_ for id_, attempt in self._attempts.items() if str(attempt.number) in numbers]
             visits = [visit for id_ in changed if (visit := self._visits.get((last.actor, id_)))]
             step = self._step(last.at_us, "database", f"{last.actor}: {'; '.join(words)}", parts)
+            step |= {"about": self._about} if self._about else {}
             yield step | ({"visit": visits[0]} if visits else {})
 
     def _read(self, changes: list[Change], parts: dict[str, Any], words: list[str]) -> set[str]:
         """Adds what the changes make of this job; the attempts that were claimed."""
         claimed: set[str] = set()
+        self._about = []
         for change in changes:
             found = change.found
             if change.what == "federation_job" and found["id"] == self._job_id:
+                self._is_elastic = "elastic" in found["spec"]
                 self._set_job(found["state"], parts, words)
             elif change.what == "federation_attempt" and found["job_id"] == self._job_id:
                 if self._is_claim(found):
@@ -206,6 +212,8 @@ class _Projection:
             if len(self._attempts) == MOST_ATTEMPTS:
                 raise _Leaves("more attempts than the model has names")
             attempt = self._attempts[found["id"]] = _Attempt(len(self._attempts))
+            self._about += ["again"] if attempt.number else []
+            self._about += ["elastic"] if self._is_elastic else []
         attempt.token = found["claim_token"]
         if attempt.row["settled"] and found["settled_at"] is None:
             raise _Leaves("its settlement is reopened")
@@ -217,6 +225,8 @@ class _Projection:
             "settled": found["settled_at"] is not None,
             "cluster": self._run.clusters[found["cluster_id"]],
         }
+        if is_stopping and attempt.row["stop"] == "none":
+            self._about.append(found["stop_reason"])
         self._change(attempt, row, parts, words)
 
     def _set_object(self, found: Mapping[str, Any], parts: dict[str, Any], words: list[str]) -> None:

@@ -30,6 +30,7 @@ from .judges_of_ends import broken_for_good
 from .processes import Slots, StageHost
 from .protocol_steps import write_steps
 from .size import Size
+from .smaller import Wishes
 from .stage import BEGAN_US, set_up
 from .swarm import ANY, Swarm
 from .told import write_told
@@ -68,6 +69,10 @@ class Result:
     dispatch_digest: str = ""
     """The order of the steps of dispatch: equal for runs in which dispatch interleaved alike."""
     jobs: tuple[int, ...] = ()
+    wish_count: int = 0
+    """How much operators wanted, with what was left out."""
+    doing_count: int = 0
+    """How much accountants planned, with what was left undone."""
 
     @property
     def broken_promises(self) -> frozenset[str]:
@@ -136,6 +141,8 @@ class Runner:
         result.faults, result.fault_count = world.faults.happened, world.faults.count
         result.dispatch_digest = world.dispatch.hexdigest()
         result.jobs = tuple(dict.fromkeys(one.number for one in world.submissions))
+        result.wish_count = world.wishes.made if isinstance(world.wishes, Wishes) else 0
+        result.doing_count = world.books.planned if world.books is not None else 0
         result.seconds = time.monotonic() - began
         del world
         gc.collect()

@@ -1,5 +1,5 @@
-"""Makes a failing seed smaller: fewer jobs, processes, clusters, faults and exchanges of actors, as long as the same promise is
-broken.
+"""Makes a failing seed smaller, as long as the same promise is broken: fewer jobs, processes, clusters, faults, wishes and
+exchanges of actors. Of what it tries, it keeps what has no longer timeline.
 """
 
 import time
@@ -18,35 +18,50 @@ BISECTIONS = 4
 """How often each end of the steps in which the seed decides who runs is moved."""
 LIVELINESS = frozenset({"promise_3_everything_ends"})
 """What a world without workers, observers or a cluster breaks anyway."""
+COUNTED: dict[str, Callable[[Result], int]] = {
+    "unwished": lambda result: result.wish_count,
+    "undone": lambda result: result.doing_count,
+    "spared": lambda result: result.fault_count,
+}
+"""What is left out by numbers, and how much of it a run has."""
 
 
-def shrunk(first: Result, attempt: Try, *, seconds: float) -> Result:
-    """The smallest run found in this processor time of ours that breaks one of the promises that the first one broke."""
-    search = _Search(first, attempt, time.process_time() + seconds)
+def shrunk(first: Result, attempt: Try, *, seconds: float, enough: int = 0) -> Result:
+    """The smallest run found in this processor time of ours that breaks one of the promises that the first one broke. It looks no
+    further when the timeline has at most `enough` lines.
+    """
+    search = _Search(first, attempt, time.process_time() + seconds, enough)
     search.take_much_away()
     search.keep_fewest_jobs()
     search.leave_kinds_out()
-    search.let_few_take_turns()
     search.end_faults_early()
-    search.spare_faults()
+    for what in COUNTED:
+        search.leave_numbers_out(what)
     search.leave_kinds_out()
     search.leave_processes_out()
+    search.let_few_take_turns()
     return search.best
 
 
 class _Search:
-    def __init__(self, first: Result, attempt: Try, until: float) -> None:
+    def __init__(self, first: Result, attempt: Try, until: float, enough: int) -> None:
         self.best = first
         self._wanted = first.broken_promises
         self._attempt = attempt
         self._until = until
+        self._enough = enough
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run is short enough, or no time is left."""
+        return 0 < len(self.best.timeline) <= self._enough or time.process_time() > self._until
 
     def is_smaller(self, **changes: object) -> bool:
-        """Whether the promise is still broken with these changes of the size; they are kept then."""
-        if time.process_time() > self._until:
+        """Whether the promise is still broken with these changes of the size, in no more steps; they are kept then."""
+        if self.is_over:
             return False
         result = self._attempt(replace(self.best.size, **changes))  # type: ignore[arg-type]
-        if not self._wanted & result.broken_promises:
+        if not self._wanted & result.broken_promises or len(result.timeline) > len(self.best.timeline):
             return False
         self.best = result
         return True
@@ -78,7 +93,7 @@ class _Search:
         kinds = sorted(self.best.faults)
         if not kinds or self.is_smaller(without=(*self.best.size.without, *kinds)):
             return
-        for kind in kinds:
+        for kind in kinds if len(kinds) > 1 else ():
             if kind in self.best.faults:
                 self.is_smaller(without=(*self.best.size.without, kind))
 
@@ -105,23 +120,24 @@ class _Search:
     def end_faults_early(self) -> None:
         """The world heals as early as possible."""
         for seconds in UNTIL_SECONDS:
+            if self.best.size.until and seconds >= self.best.size.until:
+                return
             if self.best.fault_count and self.is_smaller(until=seconds):
                 return
 
-    def spare_faults(self) -> None:
-        """Half of the faults, then a quarter, then one by one."""
-        part = max(1, self.best.fault_count // 2)
-        while self.best.fault_count:
+    def leave_numbers_out(self, what: str) -> None:
+        """All of it; else half, then a quarter, then one by one (delta debugging)."""
+        count = COUNTED[what]
+        part = count(self.best)
+        while part and not self.is_over:
             at = 0
-            while at < self.best.fault_count:
-                spared = self.best.size.spared
-                numbers: Sequence[int] = [n for n in range(at, at + part) if n not in spared]
-                if not numbers or not self.is_smaller(spared=(*spared, *numbers)):
+            while at < count(self.best) and not self.is_over:
+                left_out: tuple[int, ...] = getattr(self.best.size, what)
+                numbers: Sequence[int] = [n for n in range(at, at + part) if n not in left_out]
+                if not numbers or not self.is_smaller(**{what: (*left_out, *numbers)}):
                     at += part
                 elif part == 1:
                     at += 1
-            if part == 1:
-                return
             part //= 2
 
     def leave_processes_out(self) -> None:

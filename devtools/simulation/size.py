@@ -30,18 +30,22 @@ class Size:
     """The second cluster is not registered any more when the world begins."""
     cut: bool = False
     """The run ends as soon as it has broken a promise for good."""
+    unwished: tuple[int, ...] = ()
+    """What operators do not want, by its number in the order in which they would come to want it."""
+    undone: tuple[int, ...] = ()
+    """What accountants leave undone, by its number in the order in which they would plan it."""
 
     def arguments(self) -> str:
         """As the command takes it."""
         words = []
         if self.jobs:
-            words.append("--jobs " + ",".join(map(str, self.jobs)))
+            words.append("--jobs " + _written(self.jobs))
         if self.only:
             words.append("--only " + ",".join(self.only))
         if self.without:
             words.append("--without " + ",".join(self.without))
         if self.spared:
-            words.append("--spared " + ",".join(map(str, self.spared)))
+            words.append("--spared " + _written(self.spared))
         if self.alone:
             words.append("--alone")
         if self.until:
@@ -53,6 +57,9 @@ class Size:
         if self.absent:
             words.append("--absent " + ",".join(self.absent))
         words += [f"--{name.replace('_', '-')}" for name in ("one_cluster", "cut") if getattr(self, name)]
+        words += [
+            f"--{name} {_written(numbers)}" for name in ("unwished", "undone") if (numbers := getattr(self, name))
+        ]
         return " ".join(words)
 
     @classmethod
@@ -68,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", default="", help="only these jobs, by number: 0,2")
     parser.add_argument("--only", default="", help="the kinds of faults that may happen, often")
     parser.add_argument("--without", default="", help="kinds of faults that do not happen")
-    parser.add_argument("--spared", default="", help="faults that do not happen, by number")
+    parser.add_argument("--spared", default="", help="faults that do not happen, by number: 0-3,7")
     parser.add_argument("--alone", action="store_true", help="one process of each kind")
     parser.add_argument("--until", type=float, default=0.0, help="faults end after this many simulated seconds")
     parser.add_argument(
@@ -78,15 +85,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--absent", default="", help="kinds of processes that are not there: observer,operator")
     parser.add_argument("--one-cluster", action="store_true", help="without the second cluster")
     parser.add_argument("--cut", action="store_true", help="end as soon as a promise is broken for good")
+    parser.add_argument("--unwished", default="", help="what operators do not want, by number: 0-3,7")
+    parser.add_argument("--undone", default="", help="what accountants leave undone, by number: 0-3,7")
 
 
 def size_of(wanted: argparse.Namespace) -> Size:
     """What the arguments say."""
     return Size(
-        jobs=tuple(int(word) for word in wanted.jobs.split(",") if word),
+        jobs=_numbers(wanted.jobs),
         only=tuple(word for word in wanted.only.split(",") if word),
         without=tuple(word for word in wanted.without.split(",") if word),
-        spared=tuple(int(word) for word in wanted.spared.split(",") if word),
+        spared=_numbers(wanted.spared),
         alone=wanted.alone,
         until=wanted.until,
         scale=wanted.scale,
@@ -94,7 +103,26 @@ def size_of(wanted: argparse.Namespace) -> Size:
         absent=tuple(word for word in wanted.absent.split(",") if word),
         one_cluster=wanted.one_cluster,
         cut=wanted.cut,
+        unwished=_numbers(wanted.unwished),
+        undone=_numbers(wanted.undone),
     )
+
+
+def _numbers(words: str) -> tuple[int, ...]:
+    """From `0-3,7`."""
+    ends = [tuple(map(int, word.split("-"))) for word in words.split(",") if word]
+    return tuple(number for end in ends for number in range(end[0], end[-1] + 1))
+
+
+def _written(numbers: tuple[int, ...]) -> str:
+    """As `_numbers` reads them: those that follow each other as one range."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ",".join("-".join(map(str, ends)) for ends in ranges)
 
 
 def _pair(words: str) -> tuple[int, int] | None:

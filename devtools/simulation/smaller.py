@@ -1,8 +1,10 @@
-"""What a world of a shrunk run lacks: schedules, processes, a cluster, and the time after a promise is broken."""
+"""What a world of a shrunk run lacks: schedules, processes, a cluster, wishes, and the time after a promise is broken."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, SupportsIndex
 
 from .judges_of_ends import broken_for_good
+from .operators import Wish
 from .stage import CLUSTERS
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ REMOVE = "UPDATE clusters_cluster SET removed_at = last_seen_at WHERE name = %s 
 def begin(world: "World", processes: list[str]) -> list[str]:
     """As its size says; the processes that it has."""
     world.scheduler.turns = world.size.turns
+    world.wishes = Wishes(world.size.unwished)
     if world.size.one_cluster:
         world.watch.rows(REMOVE, CLUSTERS[1])
     if world.size.cut:
@@ -28,3 +31,35 @@ def _look(world: "World") -> None:
         world.is_broken = world.is_done = True
         return
     world.scheduler.after(LOOK_SECONDS, lambda: _look(world))
+
+
+class Wishes(list[Wish]):
+    """What operators want, in order, but for what they do not want in this world."""
+
+    def __init__(self, left_out: Collection[int]) -> None:
+        super().__init__()
+        self._left_out = frozenset(left_out)
+        self._known: set[Wish] = set()
+
+    @property
+    def made(self) -> int:
+        """How many there were so far, with those that were left out."""
+        return len(self._known)
+
+    def append(self, wish: Wish) -> None:
+        """Adds it at the end."""
+        if self._is_wanted(wish):
+            super().append(wish)
+
+    def insert(self, at: SupportsIndex, wish: Wish) -> None:
+        """Adds it there."""
+        if self._is_wanted(wish):
+            super().insert(at, wish)
+
+    def _is_wanted(self, wish: Wish) -> bool:
+        """What has to wait, and is wanted again, keeps its number."""
+        number = len(self._known)
+        if wish in self._known:
+            return True
+        self._known.add(wish)
+        return number not in self._left_out

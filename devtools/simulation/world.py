@@ -25,7 +25,7 @@ from foundation import threads as pools
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
-from . import administration, beginnings, healing, loop, overtaken, smaller
+from . import administration, beginnings, brief_windows, cut_releases, healing, loop, overtaken, smaller
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
 from .beginnings import begins_at, submissions_of
@@ -116,6 +116,7 @@ class World:
     """When operators learned that a maintenance window is planned, by the window."""
     processes: dict[str, Process] = field(default_factory=dict)
     begins_at: datetime = field(init=False)
+    books: Books | None = None
     are_books_kept: bool = False
     """Whether accountants have posted, closed and corrected what the world cost."""
     decided: list[tuple[UUID, str]] = field(default_factory=list)
@@ -202,7 +203,8 @@ class World:
             self._begin()
             self.scheduler.run(lambda: self.is_done)
             self.ended_us = self.scheduler.now_us
-            Books(self).keep(self._is_still)
+            self.books = Books(self)
+            self.books.keep(self._is_still)
         finally:
             self.scheduler.finish()
             self.machine.leave()
@@ -219,8 +221,8 @@ class World:
         stage.on_notify = self.broker.announce
         stage.fault_at_statement = lambda: self.faults.happens("statement_lost")
         stage.fault_at_commit = self._fault_at_commit
-        if overtaken.KIND in self.faults.rates:
-            stage.before_lock = lambda sql, params: overtaken.before_lock(self, sql, params)
+        for kind in (overtaken, brief_windows, cut_releases):
+            kind.install(self, stage)
         DatabaseWrapper.stage = stage
         DatabaseWrapper.sessions.begin_run()
         hosts.use_host(SimulatedHost(self.machine))

@@ -16,7 +16,7 @@ ELSEWHERE = {
     "late", "service_name_taken", "wishes_refused", "gate_forbidden", "gate_refused",
     "release_unheard", "nodes_kill", "month_ends", "unannounced", "overtaken", "logs_decide",
     "budgeted", "room_kept", "exchanged", "consolidated", "committed",
-    "deletes_behind", "hangs_long", "elastic", "saved",
+    "deletes_behind", "hangs_long", "elastic", "window_passes", "cut_at_release", "saved",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 

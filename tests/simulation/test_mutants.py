@@ -10,17 +10,23 @@ import pytest
 
 from devtools.model import CRATE
 from devtools.simulation import mutants
+from devtools.simulation.resumed import Resumed
+from devtools.simulation.size import Size
 from tests.house.source import ROOT
 
-PAGE = (ROOT / "docs/explanation/never-twice.md").read_text()
+PAGE = (ROOT / "docs/reference/simulated-defects.md").read_text()
 ROW = re.compile(r"^\| `(\w+)`[^|]*\|([^|]*)\|([^|]*)\|([^|]*)\|(?: `(\w+)`)? \|$", re.MULTILINE)
 ROWS = {name: (seed.strip(), guard) for name, seed, _cpu, _promise, guard in ROW.findall(PAGE)}
+SMALL = re.compile(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| `([^`|]*)` \|$", re.MULTILINE)
 COVERED = dict(re.findall(r"^\| (both|the [^|]*) \| (`[^|]*) \|$", PAGE, re.MULTILINE))
 GUARDS = {
     guard
     for name in ("guards.rs", "leases.rs")
     for guard in re.findall(r'\(\s*Guard::\w+,\s*"(\w+)"', (CRATE / "src" / name).read_text())
 }
+
+
+ENOUGH = 40
 
 
 def named(text):
@@ -46,8 +52,17 @@ def test_the_page_says_which_guards_are_caught_by_what():
     tried = {guard for _, guard in ROWS.values() if guard}
     assert named(COVERED["both"]) == found
     assert len(found) >= 15
-    assert named(COVERED["the model; tried in the simulation and not found"]) == tried - found
+    assert named(COVERED.get("the model; tried in the simulation and not found", "")) == tried - found
     assert named(COVERED["the model; not tried in the simulation"]) == GUARDS - tried
+
+
+def test_the_page_says_how_small_the_runs_became_and_how_they_are_repeated():
+    rows = {name: (int(steps), size) for name, _, steps, _, _, size in SMALL.findall(PAGE)}
+    assert len(rows) == len(SMALL.findall(PAGE))
+    assert set(rows) <= set(mutants.names())
+    assert all(Size.read(size).arguments() == size for _, size in rows.values())
+    small = sum(steps <= ENOUGH for steps, _ in rows.values())
+    assert f"{len(rows)} were made small, {small} of them to {ENOUGH} steps or fewer" in PAGE.replace("\n", " ")
 
 
 class Runner:
@@ -77,71 +92,122 @@ def wanted(**more):
         "mutant": "recalls_without_asking", "sound": True, "drawn": False, "history": None, "timeline": False, "shrink": False,
         "first": 1, "seeds": 10, "seconds": float("inf"), "through": False, "table": False, "jobs": "", "only": "",
         "without": "", "spared": "", "alone": False, "until": 0.0, "scale": "", "turns": "", "absent": "", "one_cluster": False,
-        "cut": False,
+        "cut": False, "unwished": "", "undone": "", "small": False, "shrink_seconds": 10.0,
     }  # fmt: skip
     return SimpleNamespace(**told | more)
 
 
-def test_a_hunt_stops_at_the_first_find_and_prints_the_row_of_the_page(capsys):
-    from devtools.simulation.hunt import hunt  # noqa: PLC0415 - likewise
+def hunted(capsys, runner, kept=None, **more):
+    """The figures of a hunt, and what it printed of the defect, and in all."""
+    # Django must be set up before the gateway is imported, so this is not at the top.
+    from devtools.simulation.hunt import hunt  # noqa: PLC0415
 
-    runner = a_runner()
-    assert hunt(runner, wanted(table=True), shrink_seconds=1) == {"mutants": 1, "mutants_caught": 1}
-    assert runner.ran == [1, 2, 3]
+    figures = hunt(runner, wanted(**more), kept)
     lines = capsys.readouterr().out.splitlines()
-    figures = json.loads(lines[0].partition(" ")[2])
-    assert (figures["seed"], figures["seeds"], figures["finds"], figures["cpu_seconds"]) == (3, 3, 1, 2.2)
+    told = next(line for line in lines if line.startswith("recalls_without_asking "))
+    return figures, json.loads(told.partition(" ")[2]), lines
+
+
+def test_a_hunt_stops_at_the_first_find_and_prints_the_row_of_the_page(capsys):
+    runner = a_runner()
+    figures, state, lines = hunted(capsys, runner, table=True)
+    assert figures == {"mutants": 1, "mutants_caught": 1}
+    assert runner.ran == [1, 2, 3]
+    found = state["found"]
+    assert (found["seed"], found["seeds"], found["finds"], found["cpu_seconds"]) == (3, 3, 1, 2.2)
     row = ROW.fullmatch(lines[-1])
     assert row is not None, lines[-1]
     assert row.groups() == ("recalls_without_asking", " 3 ", " 2.2 ", " 8 ", "recall_looks_at_pods")
 
 
 def test_a_hunt_to_the_end_counts_all_finds(capsys):
-    from devtools.simulation.hunt import hunt  # noqa: PLC0415 - likewise
-
-    assert hunt(a_runner(), wanted(through=True), shrink_seconds=1)["mutants_caught"] == 1
-    figures = json.loads(capsys.readouterr().out.splitlines()[0].partition(" ")[2])
-    assert (figures["seeds"], figures["finds"], figures["seed"]) == (10, 2, 3)
+    figures, state, _ = hunted(capsys, a_runner(), through=True)
+    assert figures["mutants_caught"] == 1
+    assert (state["found"]["seeds"], state["found"]["finds"], state["found"]["seed"]) == (10, 2, 3)
 
 
 def test_a_defect_that_no_seed_finds_is_none_that_was_caught(capsys):
-    from devtools.simulation.hunt import hunt  # noqa: PLC0415 - likewise
-
-    assert hunt(a_runner(), wanted(first=6, seeds=2, table=True), shrink_seconds=1) == {
-        "mutants": 1,
-        "mutants_caught": 0,
-    }
-    row = ROW.fullmatch(capsys.readouterr().out.splitlines()[-1])
+    figures, _, lines = hunted(capsys, a_runner(), first=6, seeds=2, table=True)
+    assert figures == {"mutants": 1, "mutants_caught": 0}
+    row = ROW.fullmatch(lines[-1])
     assert row is not None
     assert row.group(2) == " not in 2 "
 
 
-def test_a_small_run_is_one_in_which_the_gateway_without_the_defect_keeps_the_promise(monkeypatch, capsys):
+class World(Runner):
+    """Without an observer, no gateway keeps the promise. Each thing that is left out shortens the timeline."""
+
+    def __init__(self, sound, length=60, seeds=(3, 5)):
+        super().__init__()
+        self.sound, self.length, self.seeds = sound, length, seeds
+
+    def run(self, seed, size, history=None):
+        result = super().run(seed, size, history)
+        promise = "promise_8_what_the_gateway_stops_has_ended: it ran"
+        is_broken = seed in self.seeds and (not self.sound[0] or "observer" in size.absent)
+        result.breaks[:] = [promise] if is_broken else []
+        result.timeline[:] = ["line"] * (self.length - 5 * len(size.absent) - seed)
+        return result
+
+
+@pytest.fixture
+def sound(monkeypatch):
+    """Whether the gateway is without the defect now."""
     from devtools.simulation import hunt  # noqa: PLC0415 - likewise
     from devtools.simulation.swarm import ANY  # noqa: PLC0415
 
-    sound = [False]
+    now = [False]
 
     @contextmanager
     def put_in(_name, *, is_sound=False):
-        sound[:] = [is_sound]
+        now[:] = [is_sound]
         yield ANY
 
-    class World(Runner):
-        """Without an observer, no gateway keeps the promise."""
-
-        def run(self, seed, size, history=None):
-            result = super().run(seed, size, history)
-            if sound[0] and "observer" not in size.absent:
-                result.breaks.clear()
-            return result
-
-    def a_world():
-        return World()
-
     monkeypatch.setattr(hunt, "put_in", put_in)
-    hunt.hunt(a_world(), wanted(sound=False, first=3, shrink=True), shrink_seconds=10)
-    lines = capsys.readouterr().out.splitlines()
-    figures = json.loads(next(line for line in lines if "cpu_seconds" in line).partition(" ")[2])
-    assert figures["found"]
-    assert "--absent operator,bell,worker" in figures["size"]
+    return now
+
+
+def test_a_small_run_is_one_in_which_the_gateway_without_the_defect_keeps_the_promise(sound, capsys):
+    runner = World(sound, length=70, seeds=(3,))
+    figures, state, lines = hunted(capsys, runner, sound=False, first=3, shrink=True, table=True)
+    assert figures == {"mutants": 1, "mutants_caught": 1, "small": 0}
+    assert "--absent operator,bell,worker" in state["small"]["size"]
+    assert (state["small"]["seed"], state["small"]["steps"]) == (3, 70 - 3 - 15)
+    assert SMALL.fullmatch(lines[-1])
+
+
+def test_when_a_find_stays_long_other_seeds_are_tried_in_small_worlds(sound, capsys):
+    figures, state, _ = hunted(capsys, World(sound, length=58, seeds=(1, 4)), sound=False, shrink=True)
+    assert figures == {"mutants": 1, "mutants_caught": 1, "small": 1}
+    assert (state["found"]["seed"], state["small"]["seed"], state["small"]["steps"]) == (1, 4, 39)
+
+
+def test_small_worlds_alone_are_tried_without_a_find_before(sound, capsys):
+    runner = World(sound, length=50, seeds=(2,))
+    figures, state, _ = hunted(capsys, runner, sound=False, small=True)
+    assert figures == {"mutants": 1, "mutants_caught": 1, "small": 1}
+    assert state["found"] is None
+    assert state["small"]["seed"] == 2
+
+
+def test_a_hunt_that_was_stopped_goes_on_where_it_was(sound, capsys, tmp_path):
+    kept = Resumed(tmp_path / "states", "this code")
+    _, before, _ = hunted(capsys, World(sound, length=90, seeds=(3,)), kept, sound=False, shrink=True, first=3, seeds=1)
+    assert before["small"]["steps"] > ENOUGH
+    again = World(sound, length=90, seeds=(3,))
+    _, state, _ = hunted(capsys, again, kept, sound=False, shrink=True, first=3, seeds=1, shrink_seconds=0)
+    assert state == before
+    assert again.ran == [3, 3]  # with the defect and without it
+    with pytest.raises(ValueError, match="another state of the code"):
+        hunted(capsys, again, Resumed(tmp_path / "states", "other code"))
+
+
+def test_small_runs_of_the_page_are_run_again(sound, monkeypatch, tmp_path):
+    from devtools.simulation import hunt  # noqa: PLC0415 - likewise
+
+    page = tmp_path / "page.md"
+    rows = [("found", 3, 57), ("longer", 5, 41), ("missed", 4, 40)]
+    page.write_text("\n".join(f"| `{name}` | {seed} | {steps} | 7 | 8 | `--jobs 0` |" for name, seed, steps in rows))
+    monkeypatch.setattr(hunt, "PAGE", page)
+    figures = hunt.find_small_again(World(sound, length=60))
+    assert figures == {"small": 3, "missed": ["missed"], "longer": ["longer", "missed"]}

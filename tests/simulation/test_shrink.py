@@ -75,9 +75,10 @@ def test_a_shrink_ends_in_its_time_with_the_smallest_run_that_it_found():
 def test_a_size_is_read_as_it_is_written():
     size = Size(
         jobs=(0, 2), only=("lost",), without=("slow",), spared=(3, 4), alone=True, until=5.0, scale="small", turns=(120, 180),
-        absent=("observer", "operator"), one_cluster=True, cut=True,
+        absent=("observer", "operator"), one_cluster=True, cut=True, unwished=(0, 1, 2, 7), undone=(5, 6),
     )  # fmt: skip
     assert Size.read(size.arguments()) == size
+    assert "--unwished 0-2,7 --undone 5-6" in size.arguments()
     assert Size.read(Size(turns=(0, 0)).arguments()).turns == (0, 0)
     assert Size.read("") == Size()
 
@@ -88,3 +89,43 @@ def test_who_asks_whether_everything_ends_keeps_those_without_whom_nothing_does(
 
     smaller = shrunk(attempt(Size()), attempt, seconds=60)
     assert (smaller.size.absent, smaller.size.one_cluster, smaller.size.alone) == ((), False, True)
+
+
+def of_length(size, lines, *, promise="promise_8", **more):
+    """A run that breaks the promise, with so many lines in its timeline."""
+    return Result(7, size, breaks=[f"{promise}: it does"], jobs=(1,), timeline=["line"] * lines, **more)
+
+
+def test_what_has_a_longer_timeline_is_not_kept():
+    def attempt(size):
+        return of_length(size, 50 + 9 * size.alone - 9 * ("bell" in size.absent))
+
+    smaller = shrunk(attempt(Size()), attempt, seconds=60)
+    assert not smaller.size.alone
+    assert smaller.size.cut
+    assert "bell" in smaller.size.absent
+    assert len(smaller.timeline) == 41
+
+
+def test_what_is_short_enough_is_not_made_shorter():
+    tried = []
+
+    def attempt(size):
+        tried.append(size)
+        return of_length(size, 30)
+
+    smaller = shrunk(of_length(Size(), 41), attempt, seconds=60, enough=40)
+    assert (len(tried), len(smaller.timeline)) == (1, 30)
+
+
+@pytest.mark.parametrize("what", ["unwished", "undone"])
+@pytest.mark.parametrize("needed", [(), (2,), (0, 7, 19)])
+def test_what_people_do_in_vain_is_left_out(what, needed):
+    def attempt(size):
+        left_out = getattr(size, what)
+        promise = "promise_3" if set(needed) & set(left_out) else "promise_8"
+        return of_length(size, 50 - len(left_out), promise=promise, wish_count=20, doing_count=20)
+
+    smaller = shrunk(attempt(Size()), attempt, seconds=60)
+    assert set(getattr(smaller.size, what)) == set(range(20)) - set(needed)
+    assert smaller.broken_promises == {"promise_8"}

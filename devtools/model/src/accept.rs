@@ -62,6 +62,8 @@ struct Tally {
     steps: usize,
     states: usize,
     left: BTreeMap<String, usize>,
+    /// What accepted steps are about beside their changes: why an attempt is stopped, that it is not the job's first, or elastic.
+    about: BTreeMap<String, usize>,
 }
 
 /// Whether the model accepts the jobs of all files. Prints figures as JSON, and what it refuses.
@@ -85,8 +87,9 @@ pub fn accept(files: &[&str]) -> bool {
     println!(
         "{}",
         json!({
-            "runs": files.len(), "jobs": tally.jobs, "refused": tally.refused, "steps": tally.steps,
-            "states": tally.states, "left_the_model": tally.left,
+            "runs": files.len(), "jobs": tally.jobs, "refused": tally.refused,
+            "accepted": tally.jobs - tally.refused - tally.left.values().sum::<usize>(), "steps": tally.steps,
+            "states": tally.states, "left_the_model": tally.left, "about": tally.about,
         })
     );
     tally.refused == 0
@@ -127,6 +130,9 @@ impl Run {
                 return Err(refusal(events, number, before));
             }
             self.seen = new;
+            for about in event["about"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                *tally.about.entry(about.to_owned()).or_default() += 1;
+            }
         }
         Ok(())
     }

@@ -169,7 +169,7 @@ def _an_existing_object_is_a_refusal(change: Change) -> None:
 
 
 @mutant(
-    only({"late": 0.04, "slow": 0.4, "dispatch_closed": 3}, gangs=0.5, chaos_seconds=(100.0, 200.0)),
+    only({"window_passes": 1.0}, gangs=0, cancels=0, run_seconds=(5, 20), chaos_seconds=(60.0, 100.0)),
     guard="commit_checks_token",
 )
 def _a_late_worker_commits(change: Change) -> None:

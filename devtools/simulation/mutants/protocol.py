@@ -28,7 +28,7 @@ def _creates_what_runs_immediately(change: Change) -> None:
 
 
 @mutant(
-    only({"cut_off": 4}, gangs=0, cancels=0, run_seconds=(590,), chaos_seconds=(300.0, 400.0)),
+    only({"cut_at_release": 0.5}, gangs=0, cancels=0, run_seconds=(20,), chaos_seconds=(150.0, 200.0)),
     guard="sight_is_regained",
 )
 def _sight_is_not_regained(change: Change) -> None:
