@@ -28,6 +28,7 @@ from placement.answers.expected_starts import expected_starts
 from placement.cycle.cycle import decide, run
 from placement.fleet.fleet import FleetIndex
 from placement.values.decisions import Decisions
+from placement.values.emissions import Emissions
 from placement.values.model import (
     FleetCluster,
     FleetFlavor,
@@ -68,9 +69,12 @@ def fleet(rng: random.Random) -> tuple[FleetCluster, ...]:
 
 def _cluster(number: int, rng: random.Random) -> FleetCluster:
     flavors = [
-        FleetFlavor(model, "nvidia", model, 81920, "whole", "on_demand", Decimal(rng.randint(80, 400)) / 100)
+        FleetFlavor(
+            model, "nvidia", model, 81920, "whole", "on_demand", Decimal(rng.randint(80, 400)) / 100,
+            emissions=Emissions(Decimal(17 * (number % 29) + 5), Decimal("1.5"), Decimal("0.2")),
+        )
         for model in rng.sample(MODELS, 2)
-    ]
+    ]  # fmt: skip
     nodes = []
     for n in range(NODES):
         name = flavors[n * 2 // NODES].name

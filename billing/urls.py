@@ -4,6 +4,7 @@ from django.urls import URLPattern, URLResolver, path
 
 from .api.anomalies import AnomaliesView, AnomalyDecisionView, AnomalyView
 from .api.budgets import ApprovalView, BudgetsView, BudgetView, OverridesView
+from .api.carbon import CarbonApplyView, CarbonPlanView
 from .api.commitments import (
     CommitmentsApplyView,
     CommitmentsPlanView,
@@ -120,6 +121,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
         ConflictResolutionView.as_view(),
         name="api-posting-conflict-resolve",
     ),
+    path("carbon/plan", CarbonPlanView.as_view(), name="api-carbon-plan"),
+    path("carbon/apply", CarbonApplyView.as_view(), name="api-carbon-apply"),
     path("allocation", AllocationView.as_view(), name="api-allocation"),
     path("assets", AssetsView.as_view(), name="api-assets"),
     path("idle", SharingView.as_view(), name="api-idle"),

@@ -46,8 +46,16 @@ class CommitmentsApply(CommitmentsPlanAsk):
     )
 
 
+class PlanRateShown(serializers.Serializer[Any]):
+    """What an hour of a unit of a flavor costs under a savings plan."""
+
+    flavor = serializers.CharField()
+    capacity_type = serializers.CharField()
+    rate = serializers.CharField(help_text="Six decimals.")
+
+
 class CommitmentValues(serializers.Serializer[Any]):
-    """A commitment as a file has it."""
+    """A commitment as a file has it. A savings plan has `hourly` and `rates`; flavor and capacity type are empty, units 0."""
 
     name = serializers.CharField()
     kind = serializers.ChoiceField(KINDS)
@@ -61,6 +69,8 @@ class CommitmentValues(serializers.Serializer[Any]):
     upfront = serializers.CharField(help_text="Paid at the start; six decimals.")
     recurring = serializers.CharField(help_text="Paid at the start and each month after it; six decimals.")
     withdrawn = serializers.BooleanField()
+    hourly = serializers.CharField(help_text="What a savings plan spends an hour; six decimals, otherwise zero.")
+    rates = PlanRateShown(many=True)
 
 
 class CommitmentShown(CommitmentValues):
@@ -122,15 +132,17 @@ class CommitmentMonthShown(serializers.Serializer[Any]):
     capacity_type = serializers.CharField()
     units = serializers.IntegerField()
     currency = serializers.CharField()
-    unit_hours = serializers.CharField(help_text=AMOUNT)
-    used_unit_hours = serializers.CharField(help_text=AMOUNT)
+    unit_hours = serializers.CharField(allow_null=True, help_text=f"{AMOUNT} Null of a savings plan.")
+    used_unit_hours = serializers.CharField(allow_null=True, help_text=f"{AMOUNT} Null of a savings plan.")
     amortised = serializers.CharField(help_text=AMOUNT)
     used = serializers.CharField(help_text=AMOUNT)
     unused = serializers.CharField(help_text=AMOUNT)
+    hourly = serializers.CharField(help_text="What a savings plan spends an hour; six decimals, otherwise zero.")
+    flavors = serializers.ListField(child=serializers.CharField(), help_text="That a savings plan covers.")
 
 
 class CoverageShown(serializers.Serializer[Any]):
-    """How much of the usage of a flavor commitments covered."""
+    """How much of the usage of a flavor commitments of capacity covered."""
 
     flavor = serializers.CharField()
     unit_hours = serializers.CharField(help_text=AMOUNT)
@@ -222,7 +234,8 @@ def report_csv(report: CommitmentReport) -> str:
     writer.writerow(CommitmentMonthShown().fields)
     for one in report.commitments:
         shown = show_month(one)
-        writer.writerow([inert(" ".join(value) if isinstance(value, list) else str(value)) for value in shown.values()])
+        texts = [" ".join(value) if isinstance(value, list) else str(value or "") for value in shown.values()]
+        writer.writerow([inert(text_) for text_ in texts])
     return text.getvalue()
 
 
@@ -264,8 +277,10 @@ def show_month(one: CommitmentMonth) -> dict[str, Any]:
     return {
         "name": one.name, "kind": one.kind, "clusters": list(one.clusters), "flavor": one.flavor,
         "capacity_type": one.capacity_type, "units": one.units, "currency": one.currency,
-        "unit_hours": f"{hours(one.quantity):.12f}", "used_unit_hours": f"{hours(one.used_quantity):.12f}",
+        "unit_hours": None if one.is_plan else f"{hours(one.quantity):.12f}",
+        "used_unit_hours": None if one.is_plan else f"{hours(one.used_quantity):.12f}",
         "amortised": _money(one.amortised), "used": _money(one.used), "unused": _money(one.unused),
+        "hourly": f"{one.hourly:.6f}", "flavors": list(one.flavors),
     }  # fmt: skip
 
 

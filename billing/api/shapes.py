@@ -166,7 +166,8 @@ class UsageShown(serializers.Serializer[Any]):
     running_jobs = serializers.IntegerField(help_text="Jobs that still run or whose usage is not complete yet.")
     as_of = Instant(help_text="Running time is counted up to this time.")
     items = UsageItem(many=True)
-    totals = UsageQuantities()
+    totals = UsageQuantities(allow_null=True, help_text="Null if there are costs in several currencies.")
+    totals_by_currency = UsageQuantities(many=True, help_text="The sums of the items of each currency.")
 
     def get_fields(self) -> dict[str, Any]:
         """`from` cannot be written as an attribute."""
@@ -201,20 +202,23 @@ def _money(amount: Decimal | None, currency: str) -> dict[str, str] | None:
 
 def show_usage(report: UsageReport) -> dict[str, Any]:
     """A report as the API shows it."""
+    totals = [_quantities(one) for one in report.totals]
     return {
         "tenant": report.tenant_path or None,
         "from": instant(report.start),
         "to": instant(report.until),
         "group_by": list(report.group_by),
         "is_complete": report.is_complete,
-        "running_jobs": report.total.running_jobs,
+        "running_jobs": report.running_jobs,
         "as_of": instant(report.as_of),
-        "items": [{**row.keys, **_quantities(row, report.currency)} for row in report.rows],
-        "totals": _quantities(report.total, report.currency),
+        "items": [{**row.keys, **_quantities(row)} for row in report.rows],
+        "totals": totals[0] if len(totals) == 1 else None,
+        "totals_by_currency": totals,
     }
 
 
-def _quantities(row: UsageRow, currency: str) -> dict[str, Any]:
+def _quantities(row: UsageRow) -> dict[str, Any]:
+    currency = row.currency
     return {
         "gpu_hours": format(row.gpu_hours, "f"),
         "gpu_milliseconds": row.gpu_milliseconds,

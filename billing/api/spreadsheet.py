@@ -49,7 +49,7 @@ def usage_csv(report: Mapping[str, Any], columns: tuple[str, ...]) -> str:
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    carbon = tuple(report["totals"].get("carbon", ()))
+    carbon = tuple(report["totals_by_currency"][0].get("carbon", ()))
     beside_names = [f"carbon_{name}" if name == "basis" else name for name in carbon]
     writer.writerow([*columns, *NUMBERS, "cost", "currency", *SO_FAR, "corrections", "credits", *beside_names])
     for item in report["items"]:

@@ -231,6 +231,14 @@ class Hours:
         return [unit_milliseconds * rate for rate in self._rates[part, model][(hour - self._start) // HOUR][:4]] + [0]
 
 
+def grams_an_hour(hours: Hours, part: Part, model: str, hour: datetime) -> Fraction | None:
+    """What a unit in use emits in that hour; None if its rating, the site or the intensity of the grid is not known."""
+    site, intensity = hours.site_at(hour)
+    _, emitted, _, unrated, _ = hours.in_hour(part, model, hour, MILLISECONDS)
+    known = site is not None and intensity is not None and not unrated
+    return Fraction(emitted, NANOJOULES_A_KWH * 1000) if known else None
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredHour:
     """Measured energy of runs in one hour, in milliwatt-hours, and what they used of it: units × milliseconds by part."""

@@ -44,13 +44,15 @@ def entries_of(organisation_id: UUID, splits: Iterable[DaySplit], policy: IdleSp
                 )
             )
         for user, amount in sorted(one.used.items()):
-            lines = _lines(f"tenant_expense:{user[2]}", COMMITMENT, {currency: amount}, one.quantities[user])
+            quantity = None if one.commitment.is_plan else one.quantities[user]
+            lines = _lines(f"tenant_expense:{user[2]}", COMMITMENT, {currency: amount}, quantity)
             found.append(of.entry(COMMITMENT, f"used/{_named(user)}", _share(user, USED_SHARE), lines))
         for user, amounts in sorted(one.covered.items()):
             lines = _lines("commitment_covered", f"tenant_expense:{user[2]}", amounts)
             found.append(of.entry(COMMITMENT, f"covered/{_named(user)}", _share(user, COVERED_SHARE), lines))
         if one.unused:
-            lines = _lines(account_of_unused(policy), COMMITMENT, {currency: one.unused}, one.unused_quantity)
+            quantity = None if one.commitment.is_plan else one.unused_quantity
+            lines = _lines(account_of_unused(policy), COMMITMENT, {currency: one.unused}, quantity)
             found.append(of.entry(COMMITMENT, "unused", ShareOf(flavor=UNUSED_SHARE), lines))
     return tuple(entry for entry in found if entry.lines)
 

@@ -7,11 +7,13 @@ is; one with `withdrawn: true` is taken back from its beginning.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import yaml
+
+from .commitments import count_of_payments
 
 MOST_CHARACTERS = 200_000
 MOST_COMMITMENTS = 1_000
@@ -20,9 +22,15 @@ MOST_UNITS = 1_000_000
 MOST_YEARS = 20
 YEARS = range(1970, 3000)
 """In which a term begins. Far enough from the ends of the calendar to count its payments."""
-KINDS = ("reserved_instance", "own_purchase")
-REQUIRED = ("name", "kind", "clusters", "flavor", "capacity_type", "units", "start", "until", "currency")
+PLAN = "savings_plan"
+KINDS = ("reserved_instance", "own_purchase", PLAN)
+ALWAYS = ("name", "kind", "clusters", "start", "until", "currency")
+REQUIRED = (*ALWAYS, "flavor", "capacity_type", "units")
 FIELDS = (*REQUIRED, "upfront", "recurring", "withdrawn")
+REQUIRED_OF_PLANS = (*ALWAYS, "hourly", "rates")
+FIELDS_OF_PLANS = (*REQUIRED_OF_PLANS, "upfront", "withdrawn")
+RATE = ("flavor", "capacity_type", "rate")
+MOST_RATES = 200
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 UNITS = re.compile(r"[1-9][0-9]{0,6}")
@@ -31,8 +39,17 @@ TEXT = re.compile(r"[!-~][ -~]{0,119}")
 
 
 @dataclass(frozen=True, slots=True)
+class WantedRate:
+    """What an hour of a unit of a flavor costs under a savings plan."""
+
+    flavor: str
+    capacity_type: str
+    rate: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
-    """A commitment as a file has it; `clusters` by name."""
+    """A commitment as a file has it; `clusters` by name. A savings plan has `hourly` and `rates`, and no flavor or units."""
 
     name: str
     kind: str
@@ -46,6 +63,20 @@ class Wanted:
     upfront: Decimal = Decimal(0)
     recurring: Decimal = Decimal(0)
     is_withdrawn: bool = False
+    hourly: Decimal = Decimal(0)
+    rates: tuple[WantedRate, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[tuple[str, str], ...]:
+        """The flavors and capacity types that it covers."""
+        return tuple((one.flavor, one.capacity_type) for one in self.rates) or ((self.flavor, self.capacity_type),)
+
+    @property
+    def total(self) -> Decimal:
+        """All that is paid over the term."""
+        if self.kind == PLAN:
+            return self.hourly * ((self.until - self.start) // timedelta(hours=1))
+        return self.upfront + self.recurring * count_of_payments(self.start, self.until)
 
 
 class NotCommitments(ValueError):
@@ -102,29 +133,73 @@ def read_commitments(text: str) -> tuple[Wanted, ...]:
 def _wanted(row: Any, where: str) -> Wanted:
     if not isinstance(row, Mapping):
         raise NotCommitments(where, "not_an_object", "give a mapping")
-    for key in row:
-        if key not in FIELDS:
-            raise NotCommitments(f"{where}.{key}"[:200], "unknown_field", f"the fields are {', '.join(FIELDS)}")
-    for key in REQUIRED:
-        if key not in row:
-            raise NotCommitments(f"{where}.{key}", "required", "it is missing")
+    is_plan = row.get("kind") == PLAN
+    _refuse_other_fields(row, where, *((REQUIRED_OF_PLANS, FIELDS_OF_PLANS) if is_plan else (REQUIRED, FIELDS)))
     name = _text(row, where, "name", NAME, "lower-case letters, digits and hyphens, up to 63")
     kind = _text(row, where, "kind", re.compile("|".join(KINDS)), f"one of {', '.join(KINDS)}")
     start, until = _hour(row, where, "start"), _hour(row, where, "until")
     if not start < until <= _years_after(start):
         raise NotCommitments(f"{where}.until", "empty_period", "an hour after `start`, at most 20 years")
-    upfront, recurring = (_amount(row, where, key) for key in ("upfront", "recurring"))
-    if not upfront + recurring:
+    clusters = _clusters(row["clusters"], where)
+    flavor, capacity_type, units = ("", "", 0) if is_plan else _capacity(row, where)
+    hourly, upfront, recurring = (_amount(row, where, key) for key in ("hourly", "upfront", "recurring"))
+    found = Wanted(
+        name, kind, clusters, flavor, capacity_type, units, start, until,
+        _text(row, where, "currency", re.compile("[A-Z]{3}"), "three letters"), upfront, recurring,
+        _text(row, where, "withdrawn", re.compile("true|false"), "true or false", "false") == "true",
+        hourly, _rates(row["rates"], where) if is_plan else (),
+    )  # fmt: skip
+    _refuse_what_is_not_paid(found, where)
+    return found
+
+
+def _refuse_other_fields(
+    row: Mapping[Any, Any], where: str, required: tuple[str, ...], fields: tuple[str, ...]
+) -> None:
+    for key in row:
+        if key not in fields:
+            raise NotCommitments(f"{where}.{key}"[:200], "unknown_field", f"the fields are {', '.join(fields)}")
+    for key in required:
+        if key not in row:
+            raise NotCommitments(f"{where}.{key}", "required", "it is missing")
+
+
+def _refuse_what_is_not_paid(one: Wanted, where: str) -> None:
+    if one.kind != PLAN and not one.upfront + one.recurring:
         raise NotCommitments(f"{where}.upfront", "required", "give what is paid: `upfront`, `recurring` or both")
+    if one.kind == PLAN and not one.hourly:
+        raise NotCommitments(f"{where}.hourly", "out_of_range", "an amount above 0")
+    if one.kind == PLAN and one.upfront > one.total:
+        raise NotCommitments(f"{where}.upfront", "out_of_range", f"at most {one.total:f}, what all hours cost")
+
+
+def _capacity(row: Mapping[str, Any], where: str) -> tuple[str, str, int]:
     units = int(_text(row, where, "units", UNITS, "a whole number above 0"))
     if units > MOST_UNITS:
         raise NotCommitments(f"{where}.units", "out_of_range", f"at most {MOST_UNITS}")
-    return Wanted(
-        name, kind, _clusters(row["clusters"], where), _text(row, where, "flavor", TEXT, "the name of a flavor"),
-        _text(row, where, "capacity_type", TEXT, "such as on_demand or reserved"), units, start, until,
-        _text(row, where, "currency", re.compile("[A-Z]{3}"), "three letters"), upfront, recurring,
-        _text(row, where, "withdrawn", re.compile("true|false"), "true or false", "false") == "true",
-    )  # fmt: skip
+    return *_flavor(row, where), units
+
+
+def _flavor(row: Mapping[str, Any], where: str) -> tuple[str, str]:
+    flavor = _text(row, where, "flavor", TEXT, "the name of a flavor")
+    return flavor, _text(row, where, "capacity_type", TEXT, "such as on_demand or reserved")
+
+
+def _rates(value: Any, where: str) -> tuple[WantedRate, ...]:
+    if not isinstance(value, list) or not 0 < len(value) <= MOST_RATES:
+        raise NotCommitments(f"{where}.rates", "out_of_range", f"a list of 1 to {MOST_RATES} rates")
+    found = []
+    for number, row in enumerate(value):
+        at = f"{where}.rates[{number}]"
+        if not isinstance(row, Mapping):
+            raise NotCommitments(at, "not_an_object", "give a mapping")
+        _refuse_other_fields(row, at, RATE, RATE)
+        found.append(WantedRate(*_flavor(row, at), _amount(row, at, "rate")))
+        if not found[-1].rate:
+            raise NotCommitments(f"{at}.rate", "out_of_range", "an amount above 0")
+    if len({(one.flavor, one.capacity_type) for one in found}) < len(found):
+        raise NotCommitments(f"{where}.rates", "given_twice", "a flavor appears twice")
+    return tuple(sorted(found, key=lambda one: (one.flavor, one.capacity_type)))
 
 
 def _text(row: Mapping[str, Any], where: str, key: str, form: re.Pattern[str], told: str, default: str = "") -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
+from typing import TypeGuard
 
 from .carbon import NANOJOULES_A_KWH, Footprint
 
@@ -20,14 +21,20 @@ COLUMNS = ("x_EnergyBasis", *FIGURES)
 DECIMALS = frozenset(FIGURES)
 
 
+def has_figures(footprint: Footprint | None) -> TypeGuard[Footprint]:
+    """Whether a charge has any figure."""
+    return footprint is not None and any((*footprint.values[:4], footprint.embodied))
+
+
 def columns_of(footprint: Footprint | None) -> dict[str, str]:
     """The columns of the first row of a charge; nothing if no figure is known."""
-    if footprint is None or not any((*footprint.values[:4], footprint.embodied)):
+    if not has_figures(footprint):
         return {}
-    return {"x_EnergyBasis": footprint.basis} | {name: _text(of(footprint)) for name, of in FIGURES.items()}
+    return {"x_EnergyBasis": footprint.basis} | {name: f"{figure(of, footprint):f}" for name, of in FIGURES.items()}
 
 
-def _text(value: Fraction) -> str:
+def figure(of: Callable[[Footprint], Fraction], footprint: Footprint) -> Decimal:
+    """A figure, to twelve decimals."""
+    value = of(footprint)
     with localcontext(prec=60):
-        exact = (Decimal(value.numerator) / value.denominator).quantize(Decimal(1).scaleb(-PLACES), ROUND_HALF_EVEN)
-    return f"{exact:.{PLACES}f}"
+        return (Decimal(value.numerator) / value.denominator).quantize(Decimal(1).scaleb(-PLACES), ROUND_HALF_EVEN)

@@ -8,15 +8,20 @@ term, to BilledCost of Purchase.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal
+
+from .ledger import money
 
 COLUMNS: Final = (
     "CommitmentDiscountCategory", "CommitmentDiscountId", "CommitmentDiscountName", "CommitmentDiscountQuantity",
     "CommitmentDiscountStatus", "CommitmentDiscountType", "CommitmentDiscountUnit",
 )  # fmt: skip
-TYPES: Mapping[str, str] = {"reserved_instance": "Reserved Instance", "own_purchase": "Own Purchase"}
+TYPES: Mapping[str, str] = {
+    "reserved_instance": "Reserved Instance", "own_purchase": "Own Purchase", "savings_plan": "Savings Plan",
+}  # fmt: skip
+PLAN = "savings_plan"
 PLACES = 12
 QUANTITY_AN_HOUR = 3_600_000_000
 Part = Literal["used", "covered", "unused", "purchase"]
@@ -24,7 +29,8 @@ Part = Literal["used", "covered", "unused", "purchase"]
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Which part of which commitment a row is of. `quantity` in thousandths of a unit times milliseconds.
+    """Which part of which commitment a row is of. `quantity` in thousandths of a unit times milliseconds; of a savings plan, in
+    10**-12 of `unit`, its currency.
 
     `is_recurring`: of a purchase that is paid each month.
     """
@@ -60,12 +66,33 @@ class Contract:
     created_at: datetime
     updated_at: datetime
     is_withdrawn: bool = False
+    rates: Sequence[tuple[str, str, str]] = ()
+    hourly: Decimal = Decimal(0)
+
+    @property
+    def flavors(self) -> list[str]:
+        """Those that it covers."""
+        return sorted({flavor for flavor, _, _ in self.rates}) or [self.flavor]
+
+    @property
+    def quantity(self) -> Decimal:
+        """All of it: unit-hours, or money."""
+        hours_ = (self.until - self.start) // timedelta(hours=1)
+        return self.total if self.kind == PLAN else Decimal(self.units) * hours_
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        clusters = ", ".join(self.clusters)
+        if self.kind == PLAN:
+            return f"{self.hourly:f} {self.currency} an hour for {', '.join(self.flavors)} on {clusters}"
+        return f"{self.units} of {self.flavor} on {clusters}"
 
 
 def columns_of(applied: Applied, amount: Decimal) -> dict[str, str]:
     """The columns in which a row of a commitment differs from other money that is posted."""
     found = {
-        "CommitmentDiscountCategory": "Usage",
+        "CommitmentDiscountCategory": category_of(applied.kind),
         "CommitmentDiscountId": applied.id,
         "CommitmentDiscountName": applied.name,
         "CommitmentDiscountType": TYPES[applied.kind],
@@ -86,9 +113,15 @@ def columns_of(applied: Applied, amount: Decimal) -> dict[str, str]:
             "ChargeFrequency": "Recurring" if applied.is_recurring else "One-Time",
         }
     if applied.quantity is not None:
-        found["CommitmentDiscountQuantity"] = _text(hours(applied.quantity))
+        is_plan = applied.kind == PLAN
+        found["CommitmentDiscountQuantity"] = _text(money(applied.quantity) if is_plan else hours(applied.quantity))
         found["CommitmentDiscountUnit"] = applied.unit
     return found
+
+
+def category_of(kind: str) -> str:
+    """Whether a commitment is of usage or of money."""
+    return "Spend" if kind == PLAN else "Usage"
 
 
 def hours(quantity: int) -> Decimal:
@@ -101,8 +134,8 @@ def hours(quantity: int) -> Decimal:
 def contract_row(one: Contract, now: datetime) -> dict[str, str]:
     """A commitment as FOCUS describes contracts: the whole term is one contract."""
     begins, ends = _time(one.start), _time(one.until)
-    whole_hours = (one.until - one.start).total_seconds() // 3600
-    model = "All Upfront" if not one.recurring else "Partial Upfront" if one.upfront else "No Upfront"
+    is_recurring = one.upfront < one.total if one.kind == PLAN else bool(one.recurring)
+    model = "All Upfront" if not is_recurring else "Partial Upfront" if one.upfront else "No Upfront"
     state = (
         "Canceled"
         if one.is_withdrawn
@@ -116,17 +149,17 @@ def contract_row(one: Contract, now: datetime) -> dict[str, str]:
         "InclusionOperator": "And",
         "Inclusions": [
             {"Dimension": "x_ClusterName", "Operator": "In", "Values": list(one.clusters)},
-            {"Dimension": "x_Flavor", "Operator": "In", "Values": [one.flavor]},
+            {"Dimension": "x_Flavor", "Operator": "In", "Values": one.flavors},
         ],
     }
     return {
         "BillingCurrency": one.currency,
         "ContractCommitmentApplicability": json.dumps(rules),
         "ContractCommitmentBenefitCategory": "Discount",
-        "ContractCommitmentCategory": "Usage",
+        "ContractCommitmentCategory": category_of(one.kind),
         "ContractCommitmentCost": _text(one.total),
         "ContractCommitmentCreated": _time(one.created_at),
-        "ContractCommitmentDescription": f"{one.units} of {one.flavor} on {', '.join(one.clusters)}",
+        "ContractCommitmentDescription": one.words,
         "ContractCommitmentDurationType": f"{(one.until - one.start).days or 1} Days",
         "ContractCommitmentFulfillmentInterval": "Hourly",
         "ContractCommitmentId": one.id,
@@ -134,11 +167,11 @@ def contract_row(one: Contract, now: datetime) -> dict[str, str]:
         "ContractCommitmentLifecycleStatus": state,
         "ContractCommitmentModel": "Continuous",
         "ContractCommitmentOfferCategory": "Negotiated",
-        "ContractCommitmentPaymentInterval": "Monthly" if one.recurring else "One-Time",
+        "ContractCommitmentPaymentInterval": "Monthly" if is_recurring else "One-Time",
         "ContractCommitmentPaymentModel": model,
         "ContractCommitmentPeriodEnd": ends,
         "ContractCommitmentPeriodStart": begins,
-        "ContractCommitmentQuantity": _text(Decimal(one.units) * Decimal(int(whole_hours))),
+        "ContractCommitmentQuantity": _text(one.quantity),
         "ContractCommitmentType": TYPES[one.kind],
         "ContractCommitmentUnit": one.unit,
         "ContractId": one.id,

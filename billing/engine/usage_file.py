@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final, Literal
 
+from .carbon import Footprint
 from .focus import Charge
+from .focus_carbon import FIGURES, figure, has_figures
 
 Kind = Literal["text", "integer", "money"]
 PLACES = 12
@@ -15,9 +17,14 @@ COLUMNS: Final[Mapping[str, Kind]] = {
     "job_name": "text", "price_id": "text", "unit_price": "money", "cpu_price": "money", "memory_price": "money",
     "gpu_milliseconds": "integer", "physical_gpu_numerator": "integer", "physical_gpu_denominator": "integer",
     "cpu_millicore_milliseconds": "integer", "memory_mib_milliseconds": "integer", "cost": "money", "currency": "text",
-    "is_correction": "text", "is_credit": "text",
+    "is_correction": "text", "is_credit": "text", "energy_basis": "text", "energy_kwh": "money", "measured_energy_kwh": "money",
+    "energy_without_intensity_kwh": "money", "emissions_g": "money", "measured_emissions_g": "money", "embodied_emissions_g": "money",
 }  # fmt: skip
-"""The columns in order. GPU milliseconds count units; `physical_gpu_…` is the same time in physical GPUs, as a fraction."""
+"""The columns in order; energy and emissions have twelve decimals, as money has. GPU milliseconds count units; `physical_gpu_…` is the same time in physical GPUs, as a fraction."""
+OF_FIGURES = (
+    "x_EnergyKwh", "x_MeasuredEnergyKwh", "x_EnergyWithoutIntensityKwh", "x_EmissionsGramsCo2e", "x_MeasuredEmissionsGramsCo2e",
+    "x_EmbodiedGramsCo2e",
+)  # fmt: skip
 Value = str | int | Decimal | None
 
 
@@ -31,7 +38,15 @@ def row(charge: Charge, period_state: str) -> tuple[Value, ...]:
         charge.unit_milliseconds, gpus.numerator, gpus.denominator, charge.cpu_millicore_milliseconds,
         charge.memory_mib_milliseconds, charge.cost, charge.currency, "true" if charge.is_correction else "false",
         "true" if charge.is_credit else "false",
+        *_figures(charge.footprint),
     )  # fmt: skip
+
+
+def _figures(footprint: Footprint | None) -> tuple[Value, ...]:
+    """The energy and emissions of a charge; nothing if no figure is known, or they are in another row of it."""
+    if not has_figures(footprint):
+        return "", *(None,) * 6
+    return footprint.basis, *(figure(FIGURES[name], footprint) for name in OF_FIGURES)
 
 
 def text(value: Value) -> str:

@@ -1,10 +1,10 @@
-"""Capacity that organisations paid for in advance: commitments by version, and how each hour of them was split."""
+"""Capacity, or a spend, that organisations committed to: commitments by version, and how each hour of them was split."""
 
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, Value
 from django.db.models.functions import Now
 
 from foundation.ids import new_id
@@ -45,20 +45,31 @@ class CommitmentVersion(models.Model):
     """What a commitment is for and what it costs: the newest version applies to the whole term. Append-only.
 
     `clusters` are ids, sorted; each belongs to the organisation (trigger). `total` is all that is paid over the term.
+    A savings plan has `hourly` and `rates` in place of flavor, capacity type, units and `recurring`; what `upfront` does not pay of
+    its total is paid each month.
     """
 
     class Kind(models.TextChoices):
         RESERVED_INSTANCE = "reserved_instance"
         OWN_PURCHASE = "own_purchase"
+        SAVINGS_PLAN = "savings_plan"
 
     id = models.BigAutoField(primary_key=True)
     commitment = models.ForeignKey(Commitment, on_delete=models.PROTECT, related_name="versions")
     number = models.PositiveIntegerField()
     kind = models.CharField(max_length=17, choices=Kind.choices)
     clusters = ArrayField(models.UUIDField())
-    flavor = models.CharField(max_length=120)
-    capacity_type = models.CharField(max_length=20)
+    flavor = models.CharField(max_length=120, blank=True)
+    capacity_type = models.CharField(max_length=20, blank=True)
     units = models.PositiveIntegerField(help_text="GPUs, slices, shares, or cores of a CPU-only flavor.")
+    hourly = models.DecimalField(
+        max_digits=18, decimal_places=6, default=0, db_default=0, help_text="What a savings plan spends an hour."
+    )
+    rates = models.JSONField(
+        default=list,
+        db_default=Value([], output_field=models.JSONField()),
+        help_text="Of a savings plan: [flavor, capacity type, price of a unit-hour as text], sorted (trigger).",
+    )
     start = models.DateTimeField(help_text="A whole hour, UTC.")
     until = models.DateTimeField(help_text="A whole hour, UTC; the first that is not covered.")
     upfront = models.DecimalField(max_digits=18, decimal_places=6, help_text="Paid at the start.")
@@ -76,15 +87,24 @@ class CommitmentVersion(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["commitment", "number"], name="one_commitment_version_of_a_number"),
             models.CheckConstraint(
-                condition=Q(kind__in=["reserved_instance", "own_purchase"]), name="commitment_kind_is_known"
+                condition=Q(kind__in=["reserved_instance", "own_purchase", "savings_plan"]),
+                name="commitment_kind_is_known",
             ),
-            models.CheckConstraint(condition=Q(units__gte=1, units__lte=MOST_UNITS), name="commitment_has_units"),
+            models.CheckConstraint(
+                condition=Q(kind="savings_plan", units=0, hourly__gt=0, recurring=0)
+                | ~Q(kind="savings_plan") & Q(units__gte=1, units__lte=MOST_UNITS, hourly=0, rates=[]),
+                name="commitment_has_units",
+            ),
             models.CheckConstraint(condition=Q(until__gt=F("start")), name="commitment_has_a_term"),
             models.CheckConstraint(
                 condition=Q(upfront__gte=0, recurring__gte=0, total__gt=0), name="commitment_is_paid"
             ),
             models.CheckConstraint(condition=Q(currency__regex=CODE), name="commitment_currency_is_three_letters"),
-            models.CheckConstraint(condition=~Q(flavor="") & ~Q(capacity_type=""), name="commitment_names_its_flavor"),
+            models.CheckConstraint(
+                condition=Q(kind="savings_plan", flavor="", capacity_type="")
+                | ~Q(kind="savings_plan") & ~Q(flavor="") & ~Q(capacity_type=""),
+                name="commitment_names_its_flavor",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -101,7 +121,9 @@ class CommitmentDay(models.Model):
     version = models.ForeignKey(CommitmentVersion, on_delete=models.PROTECT, related_name="days")
     day = models.DateField()
     revision = models.PositiveIntegerField()
-    quantity = models.DecimalField(**QUANTITY, help_text="In thousandths of a unit times milliseconds.")
+    quantity = models.DecimalField(
+        **QUANTITY, help_text="In thousandths of a unit times milliseconds; of a savings plan, 10**-12 of its currency."
+    )
     used_quantity = models.DecimalField(**QUANTITY)
     amortised = models.DecimalField(**MONEY)
     used = models.DecimalField(**MONEY)

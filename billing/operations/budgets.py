@@ -10,8 +10,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from billing import locks
-from billing.engine.budgets import Measure, period_at, periods_between, worst_case
-from billing.models import Budget, BudgetMovement, BudgetPeriod, Price
+from billing.engine.budgets import Measure, Terms, period_at, periods_between, worst_case
+from billing.models import Budget, BudgetMovement, BudgetPeriod, EgressPrice, Price
 from billing.models.budgets import MOST_AMOUNT
 from billing.queries.budgets import budget_by_id, commitment_of, terms_of
 from foundation.clock import database_now
@@ -58,9 +58,10 @@ def put_budget(actor: Actor, wanted: WantedBudget) -> tuple[Budget, bool]:
     require_from_above(actor, tenant)
     _check(wanted)
     with transaction.atomic():
+        locks.read_price_book()
         locks.stop_spending_at(tenant.id)
         if wanted.measure == "money":
-            _refuse_other_currencies(tenant, wanted.currency)
+            _refuse_other_currencies(tenant, wanted.currency, _counts_from(wanted))
         budget = Budget.objects.filter(
             tenant=tenant,
             measure=wanted.measure,
@@ -141,13 +142,16 @@ def _faults_of_dates(wanted: WantedBudget) -> list[FieldError]:
     return []
 
 
-def _refuse_other_currencies(tenant: Tenant, currency: str) -> None:
+def _refuse_other_currencies(tenant: Tenant, currency: str, counts_from: datetime) -> None:
     """A budget of money is in the currency of its organisation's prices, so that costs count against it."""
     root = tenant.path.partition("/")[0]
     own = Q(rate__cluster__owner__path=root) | Q(rate__cluster__owner__path__startswith=f"{root}/")
-    other = Price.objects.filter(own).exclude(currency=currency).values_list("currency", flat=True).first()
-    if other is not None:
-        raise Invalid.field("amount", "mixed_currencies", f"prices of {root} are in {other}")
+    still = Q(valid__endswith__isnull=True) | Q(valid__endswith__gt=counts_from)
+    for prices in (Price.objects.filter(own), EgressPrice.objects.filter(route__owner__path=root)):
+        other = prices.filter(still).exclude(currency=currency).values_list("currency", flat=True).first()
+        if other is not None:
+            detail = f"prices of {root} are in {other}: with prices in several currencies, set a budget of GPU-hours"
+            raise Invalid.field("amount", "mixed_currencies", detail)
 
 
 def _changed(budget: Budget, wanted: WantedBudget) -> Budget:
@@ -181,7 +185,7 @@ def _new_budget(tenant: Tenant, wanted: WantedBudget) -> Budget:
     )
     terms, now = terms_of(budget), database_now().astimezone(UTC)
     span = period_at(terms, now)
-    budget.counts_from = span[0] if span is not None else wanted.starts_at or now
+    budget.counts_from = _counts_from(wanted)
     budget.save(force_insert=True)
     if span is not None:
         period = period_of(budget, span)
@@ -190,6 +194,13 @@ def _new_budget(tenant: Tenant, wanted: WantedBudget) -> Budget:
             cursor.execute(OPEN_CORRECTIONS, {"budget": budget.id})
     _count_running(budget, now)
     return Budget.objects.select_related("tenant").get(id=budget.id)
+
+
+def _counts_from(wanted: WantedBudget) -> datetime:
+    now = database_now().astimezone(UTC)
+    terms = Terms(wanted.measure, wanted.currency, wanted.period, wanted.starts_at, wanted.ends_at)
+    span = period_at(terms, now)
+    return span[0] if span is not None else wanted.starts_at or now
 
 
 def period_of(budget: Budget, span: tuple[datetime, datetime]) -> BudgetPeriod:

@@ -13,11 +13,11 @@ from django.db import transaction
 from django.db.models import Q
 
 from billing import locks
-from billing.engine.commitment_file import NotCommitments, Wanted, read_commitments
+from billing.engine.commitment_file import NotCommitments, Wanted, WantedRate, read_commitments
 from billing.engine.commitments import Commitment as Terms
-from billing.engine.commitments import count_of_payments
 from billing.engine.ledger import units
 from billing.engine.months import midnight
+from billing.engine.savings_plans import PlanRate
 from billing.models import Commitment, CommitmentVersion, LedgerPeriod, Rate
 from billing.queries.commitment_report import Borne, preview_of
 from billing.queries.commitments import newest_versions, terms_of_version
@@ -152,16 +152,19 @@ def _resolved(one: Wanted, before: CommitmentVersion | None, clusters: Committed
 def _refuse_what_does_not_fit(asked: _Asked, begins: datetime, where: str) -> None:
     """What applies already is not asked again: a flavor may be gone since, and a commitment can always be withdrawn."""
     one, before = asked.wanted, asked.before
-    known = Q(cluster__in=asked.ids, capacity_type=one.capacity_type)
-    is_known = before is not None and (before.flavor, before.capacity_type) == (one.flavor, one.capacity_type)
-    applies = is_known and (one.is_withdrawn or before is None or sorted(before.clusters) == list(asked.ids))
-    if (
-        not applies
-        and not Flavor.objects.filter(known, name=one.flavor).exists()
-        and not Rate.objects.filter(known, flavor=one.flavor).exists()
-    ):
-        detail = f"none of these clusters offers a flavor {one.flavor} that is {one.capacity_type}"
-        raise Invalid.field(f"{where}.flavor", "unknown_flavor", detail)
+    kinds = set() if before is None else set(terms_of_version(before).kinds)
+    for number, (flavor, capacity_type) in enumerate(one.kinds):
+        is_known = before is not None and (flavor, capacity_type) in kinds
+        applies = is_known and (one.is_withdrawn or before is None or sorted(before.clusters) == list(asked.ids))
+        known = Q(cluster__in=asked.ids, capacity_type=capacity_type)
+        if (
+            not applies
+            and not Flavor.objects.filter(known, name=flavor).exists()
+            and not Rate.objects.filter(known, flavor=flavor).exists()
+        ):
+            its = f"{where}.rates[{number}].flavor" if one.rates else f"{where}.flavor"
+            detail = f"none of these clusters offers a flavor {flavor} that is {capacity_type}"
+            raise Invalid.field(its, "unknown_flavor", detail)
     if before is not None and before.currency != one.currency:
         detail = f"the versions of a commitment have one currency, {before.currency}"
         raise Invalid.field(f"{where}.currency", "mixed_currencies", detail)
@@ -174,10 +177,13 @@ def _refuse_other_currencies(organisation: Tenant, wanted: Sequence[Wanted]) -> 
     given = {one.currency: number for number, one in reversed(list(enumerate(wanted))) if not one.is_withdrawn}
     for number, currency in sorted((number, currency) for currency, number in given.items()):
         try:
-            refuse_mixed_currencies(organisation.path, currency)
+            refuse_mixed_currencies(organisation.path, currency, wanted[number].start)
         except Invalid as error:
-            raise Invalid.field(f"commitments[{number}].currency", "mixed_currencies", str(error)) from error
-    if len(given) > 1:
+            code = error.errors[0].code
+            raise Invalid.field(f"commitments[{number}].currency", code, str(error)) from error
+    others = newest_versions(organisation.id).filter(is_withdrawn=False)
+    others = others.exclude(commitment__name__in=[one.name for one in wanted])
+    if len(given) > 1 or (given and others.exclude(currency__in=given).exists()):
         number = max(given.values())
         detail = "the commitments of an organisation are in one currency"
         raise Invalid.field(f"commitments[{number}].currency", "mixed_currencies", detail)
@@ -218,7 +224,8 @@ def _with_preview(plan: Plan, organisation: Tenant, asked: Sequence[_Asked]) -> 
             id_ = rows[one.name].commitment_id if one.name in rows else UUID(int=0)
             then[one.name] = Terms(
                 id_, 0, one.name, frozenset(each.ids), one.flavor, one.capacity_type, one.units,
-                one.start, one.until, units(one.upfront), units(one.recurring), one.currency,
+                one.start, one.until, units(one.upfront), units(one.recurring), one.currency, units(one.hourly),
+                tuple(PlanRate(each.flavor, each.capacity_type, units(each.rate)) for each in one.rates),
             )  # fmt: skip
     amortised, unused, before = preview_of(organisation.id, plan.month, list(now.values()))
     amortised_then, unused_then, after = preview_of(organisation.id, plan.month, list(then.values()))
@@ -247,7 +254,9 @@ def _write(actor: Actor, organisation: Tenant, asked: _Asked) -> None:
         until=one.until,
         upfront=one.upfront,
         recurring=one.recurring,
-        total=one.upfront + one.recurring * count_of_payments(one.start, one.until),
+        total=one.total,
+        hourly=one.hourly,
+        rates=[[each.flavor, each.capacity_type, _amount(each.rate)] for each in one.rates],
         currency=one.currency,
         is_withdrawn=one.is_withdrawn,
         made_by_id=actor.user_id,
@@ -257,20 +266,25 @@ def _write(actor: Actor, organisation: Tenant, asked: _Asked) -> None:
 
 def values_of_row(row: CommitmentVersion, clusters: Sequence[str]) -> dict[str, Any]:
     """A version with every field of a file; `clusters` are the names of its clusters."""
-    return {
-        "name": row.commitment.name, "kind": row.kind, "clusters": list(clusters), "flavor": row.flavor,
-        "capacity_type": row.capacity_type, "units": row.units, "start": instant(row.start), "until": instant(row.until),
-        "currency": row.currency, "upfront": _amount(row.upfront), "recurring": _amount(row.recurring),
-        "withdrawn": row.is_withdrawn,
-    }  # fmt: skip
+    rates = [WantedRate(flavor, capacity_type, Decimal(rate)) for flavor, capacity_type, rate in row.rates]
+    return _values(
+        Wanted(
+            row.commitment.name, row.kind, (), row.flavor, row.capacity_type, row.units, row.start, row.until, row.currency,
+            row.upfront, row.recurring, row.is_withdrawn, row.hourly, tuple(rates),
+        ), clusters,
+    )  # fmt: skip
 
 
 def _values(one: Wanted, clusters: Sequence[str]) -> dict[str, Any]:
+    """Every field, of either kind: what the other kind has is empty or zero."""
+    rates = [
+        {"flavor": each.flavor, "capacity_type": each.capacity_type, "rate": _amount(each.rate)} for each in one.rates
+    ]
     return {
         "name": one.name, "kind": one.kind, "clusters": list(clusters), "flavor": one.flavor,
         "capacity_type": one.capacity_type, "units": one.units, "start": instant(one.start), "until": instant(one.until),
         "currency": one.currency, "upfront": _amount(one.upfront), "recurring": _amount(one.recurring),
-        "withdrawn": one.is_withdrawn,
+        "withdrawn": one.is_withdrawn, "hourly": _amount(one.hourly), "rates": rates,
     }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def create_egress_price(actor: Actor, wanted: NewEgressPrice) -> EgressPrice:
     """The new price, in force from its start until another price of the same two regions replaces it.
 
     Raises NotFound and NotAllowedHere (organisation), PermissionDenied, Invalid (`required`, `not_an_organisation`,
-    `mixed_currencies`, `in_the_past`).
+    `unknown_currency`, `mixed_currencies`, `in_the_past`).
     """
     owner = _owner(actor, wanted.organisation)
     with transaction.atomic():
@@ -52,7 +52,7 @@ def create_egress_price(actor: Actor, wanted: NewEgressPrice) -> EgressPrice:
         begins = whole_milliseconds(wanted.effective_from) if wanted.effective_from else at
         if begins < at:
             raise Invalid.field("effective_from", "in_the_past", "past prices cannot change: start now or later")
-        refuse_mixed_currencies(owner.path, wanted.currency)
+        refuse_mixed_currencies(owner.path, wanted.currency, begins)
         route, _ = EgressRoute.objects.get_or_create(
             owner=owner, from_region=wanted.from_region, to_region=wanted.to_region
         )

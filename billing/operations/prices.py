@@ -1,7 +1,7 @@
 """Prices by date. A new price replaces prices scheduled after its start; what was charged does not change."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from django.db import transaction
@@ -9,15 +9,18 @@ from django.db.models import F, Max, Q
 from psycopg.types.range import TimestamptzRange
 
 from billing import locks
+from billing.engine.currencies import CURRENCIES
 from billing.engine.rating import whole_milliseconds
 from billing.models import Budget, EgressPrice, Meter, Price, Rate, ReplacedSegment
 from billing.queries.commitments import newest_versions
+from billing.queries.exchange import billing_currency_of
 from clusters.models import Cluster, Flavor
 from clusters.queries import cluster_by_name, require_at_owner
 from foundation.clock import now
 from foundation.plain_json import instant
 from foundation.problems import Conflict, Invalid
 from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
@@ -48,7 +51,7 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
     """The new price, in force from its start until another replaces it.
 
     The earlier price ends where this one begins; prices scheduled for later are withdrawn. Raises NotFound and
-    NotAllowedHere (cluster), Invalid (`unknown_flavor`, `mixed_currencies`, `priced_by_the_core`, `not_spot`), Conflict
+    NotAllowedHere (cluster), Invalid (`unknown_flavor`, `unknown_currency`, `mixed_currencies`, `priced_by_the_core`, `not_spot`), Conflict
     `price_already_used` if work was already metered at or after its start.
     """
     cluster = cluster_by_name(actor, wanted.cluster_name)
@@ -60,7 +63,7 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
     with transaction.atomic():
         locks.rewrite_price_book()
         begins = whole_milliseconds(wanted.effective_from or now())
-        refuse_mixed_currencies(cluster.owner.path, wanted.currency)
+        refuse_mixed_currencies(cluster.owner.path, wanted.currency, begins)
         rate, _ = Rate.objects.get_or_create(cluster=cluster, flavor=wanted.flavor, capacity_type=capacity_type)
         _refuse_used_time(rate, begins)
         _make_room(rate, begins)
@@ -119,24 +122,33 @@ def refuse_two_core_prices(cluster: Cluster, flavor: str, cpu_price: Decimal | N
         )
 
 
-def refuse_mixed_currencies(path: str, currency: str) -> None:
-    """Requires one currency for the organisation of this path, so that its costs can be added up; Invalid
-    for another.
+def refuse_mixed_currencies(path: str, currency: str, begins: datetime) -> None:
+    """Requires that the costs of the organisation of this path can be added up: its prices are in one currency, or it is
+    billed in one from `begins` on; and no budget is in another currency. Invalid otherwise.
     """
+    if currency not in CURRENCIES:
+        raise Invalid.field("currency", "unknown_currency", f"{currency[:10]} is no currency of ISO 4217 in use")
     organisation = path.partition("/")[0]
     own = Q(rate__cluster__owner__path=organisation) | Q(rate__cluster__owner__path__startswith=f"{organisation}/")
     prices, egress = Price.objects.filter(own), EgressPrice.objects.filter(route__owner__path=organisation)
-    for known in (prices, egress):
+    commitments = newest_versions().filter(commitment__organisation__path=organisation, is_withdrawn=False)
+    for what, known in (("prices", prices), ("prices", egress), ("commitments", commitments)):
         other = known.exclude(currency=currency).values_list("currency", flat=True).first()
-        if other is not None:
-            raise Invalid.field("currency", "mixed_currencies", f"prices of {organisation} are in {other}")
+        if other is not None and not _is_billed(organisation, begins):
+            detail = (
+                f"{what} of {organisation} are in {other}; to have several currencies, set the billing currency first"
+            )
+            raise Invalid.field("currency", "mixed_currencies", detail)
     below = Q(tenant__path=organisation) | Q(tenant__path__startswith=f"{organisation}/")
     budgets = Budget.objects.filter(below, measure=Budget.Measure.MONEY, removed_at__isnull=True)
-    commitments = newest_versions().filter(commitment__organisation__path=organisation, is_withdrawn=False)
-    for what, rows in (("budgets", budgets), ("commitments", commitments)):
-        other = rows.exclude(currency=currency).values_list("currency", flat=True).first()
-        if other is not None:
-            raise Invalid.field("currency", "mixed_currencies", f"{what} of {organisation} are in {other}")
+    other = budgets.exclude(currency=currency).values_list("currency", flat=True).first()
+    if other is not None:
+        raise Invalid.field("currency", "mixed_currencies", f"budgets of {organisation} are in {other}")
+
+
+def _is_billed(organisation: str, begins: datetime) -> bool:
+    id_ = Tenant.objects.values_list("id", flat=True).get(path=organisation)
+    return bool(billing_currency_of(id_, begins.astimezone(UTC).date().replace(day=1)))
 
 
 def _refuse_used_time(rate: Rate, begins: datetime) -> None:

@@ -2,13 +2,25 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from uuid import UUID
 
 from django.db.models import Q
 
-from billing.engine.carbon import MILLISECONDS, Part, Place, Rating, Site, Span
+from billing.engine.carbon import (
+    HOUR,
+    MILLISECONDS,
+    Hours,
+    Part,
+    Place,
+    Rating,
+    Site,
+    Span,
+    grams_an_hour,
+    hour_of,
+)
 from billing.models import CarbonSite, GridIntensity, PowerRating
 from clusters.models import Cluster
 from tenancy.models import Tenant
@@ -36,6 +48,37 @@ def places_of(cluster_ids: Collection[UUID], start: datetime, until: datetime) -
         id_: Place(sites[id_], *_of_organisation(ratings, spans, organisations[path.partition("/")[0]]))
         for id_, path in owners.items()
     }
+
+
+@dataclass(frozen=True, slots=True)
+class EmissionRates:
+    """Grams of CO2 equivalents an hour that a physical GPU of each model, a core and a GiB emit in a cluster now. A part without a
+    rating is missing, and None.
+    """
+
+    gpus: Mapping[str, Fraction]
+    core: Fraction | None
+    gib: Fraction | None
+
+
+def emission_rates(models: Mapping[UUID, Collection[str]], at: datetime) -> Mapping[UUID, EmissionRates]:
+    """The rates of these clusters and their GPU models, without clusters whose site or grid intensity is not known. One query where
+    no cluster has a site.
+    """
+    sited = set(CarbonSite.objects.values_list("cluster_id", flat=True).distinct())
+    start = hour_of(at.astimezone(UTC))
+    places = places_of([id_ for id_ in models if id_ in sited], start, start + HOUR) if sited else {}
+    found = {}
+    for id_, place in places.items():
+        hours = Hours(place, start, start + HOUR)
+        if None in hours.site_at(start):
+            continue
+        of_models = {model: grams_an_hour(hours, "gpu", model, start) for model in models[id_] if model}
+        known = {model: grams for model, grams in of_models.items() if grams is not None}
+        found[id_] = EmissionRates(
+            known, grams_an_hour(hours, "core", "", start), grams_an_hour(hours, "gib", "", start)
+        )
+    return found
 
 
 _Ratings = dict[tuple[UUID | None, Part, str], list[Rating]]

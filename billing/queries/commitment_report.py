@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from typing import TypeAlias
 from uuid import UUID
 
@@ -42,7 +43,9 @@ class Borne:
 
 @dataclass(frozen=True, slots=True)
 class CommitmentMonth:
-    """A commitment's month: `used + unused == amortised`; quantities in thousandths of a unit times milliseconds."""
+    """A commitment's month: `used + unused == amortised`; quantities in thousandths of a unit times milliseconds, of a savings plan
+    in 10**-12 of its currency. `hourly` is its spend, and `flavors` what it covers.
+    """
 
     name: str
     kind: str
@@ -56,11 +59,18 @@ class CommitmentMonth:
     amortised: int
     used: int
     unused: int
+    hourly: Decimal = Decimal(0)
+    flavors: tuple[str, ...] = ()
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether it is a savings plan."""
+        return bool(self.flavors)
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the usage of a flavor commitments covered, in the same unit."""
+    """How much of the usage of a flavor commitments of capacity covered, in the same unit."""
 
     flavor: str
     quantity: int
@@ -102,7 +112,8 @@ def commitment_report(actor: Actor, path: str, month: date) -> CommitmentReport:
         CommitmentMonth(
             titles[id_], newest[id_].kind, tuple(sorted(names[one] for one in newest[id_].clusters)), newest[id_].flavor,
             newest[id_].capacity_type, newest[id_].units, newest[id_].currency, its["quantity"], its["used_quantity"],
-            its["amortised"], its["used"], its["unused"],
+            its["amortised"], its["used"], its["unused"], newest[id_].hourly,
+            tuple(sorted({flavor for flavor, *_ in newest[id_].rates})),
         )
         for id_, its in sorted(sums.items(), key=lambda each: titles[each[0]]) if its["quantity"]
     )  # fmt: skip
@@ -173,7 +184,8 @@ def _splits(organisation_id: UUID, month: date, commitments: Sequence[Terms]) ->
     return [split for day in days for split in split_day(day, commitments, runs.get(day, []))]
 
 
-def _coverage(organisation: Tenant, month: date, rows: Sequence[CommitmentMonth]) -> tuple[Coverage, ...]:
+def _coverage(organisation: Tenant, month: date, months: Sequence[CommitmentMonth]) -> tuple[Coverage, ...]:
+    rows = [one for one in months if not one.is_plan]
     days = TenantDay.objects.filter(
         organisation=organisation, day__gte=month, day__lt=next_month(month), cluster__in=clusters_of(organisation),
         flavor__in={one.flavor for one in rows},

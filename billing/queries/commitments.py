@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from billing.engine.credits import policy_on
 from billing.engine.ledger import Entry, PriceBook, RatedSegment, ShareOf, units
 from billing.engine.months import midnight
 from billing.engine.rating import Load
+from billing.engine.savings_plans import PlanRate
 from billing.models import CommitmentDay, CommitmentVersion, LedgerEntry, TenantDay
 from tenancy.queries import Actor, visible_tenants
 
@@ -44,6 +46,7 @@ def terms_of_version(row: CommitmentVersion) -> Terms:
     return Terms(
         row.commitment_id, row.number, row.commitment.name, frozenset(row.clusters), row.flavor, row.capacity_type, row.units,
         row.start.astimezone(UTC), row.until.astimezone(UTC), units(row.upfront), units(row.recurring), row.currency,
+        units(row.hourly), tuple(PlanRate(name, kind, units(Decimal(rate))) for name, kind, rate in row.rates),
     )  # fmt: skip
 
 
@@ -58,7 +61,7 @@ def commitments_in(organisation_id: UUID, start: date, until: date) -> list[Term
 def is_counted(organisation_id: UUID, day: date, commitments: Collection[Terms]) -> bool:
     """Whether the ledger has counted the usage of a day that these commitments may cover."""
     due = TenantDay.objects.filter(organisation=organisation_id, day=day, is_due=True)
-    return not due.filter(cluster__in=_clusters(commitments), flavor__in={one.flavor for one in commitments}).exists()
+    return not due.filter(cluster__in=_clusters(commitments), flavor__in=_flavors(commitments)).exists()
 
 
 def runs_in(
@@ -69,8 +72,8 @@ def runs_in(
     begins, ends = midnight(start), midnight(until)
     values: dict[str, Any] = {
         "organisation": organisation_id, "first": start, "last": until, "start": begins, "until": ends,
-        "clusters": list(clusters), "flavors": sorted({one.flavor for one in commitments}),
-        "capacity_types": sorted({one.capacity_type for one in commitments}),
+        "clusters": list(clusters), "flavors": sorted(_flavors(commitments)),
+        "capacity_types": sorted({kind for one in commitments for _, kind in one.kinds}),
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(RUNS, values)
@@ -119,6 +122,10 @@ def unsplit_days(organisation_id: UUID, month: date) -> list[date]:
 
 def _clusters(commitments: Iterable[Terms]) -> set[UUID]:
     return {id_ for one in commitments for id_ in one.clusters}
+
+
+def _flavors(commitments: Iterable[Terms]) -> set[str]:
+    return {flavor for one in commitments for flavor, _ in one.kinds}
 
 
 def _books(

@@ -1,7 +1,7 @@
 """The cost of workloads so far."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from uuid import UUID
@@ -44,17 +44,26 @@ RECORDED_BY_RUN = (
 
 ANY_POLICY = "SELECT EXISTS (SELECT 1 FROM billing_creditpolicy)"
 NOT_CHARGED = """
-SELECT m.workload_id, sum(waived.cost)
+SELECT m.workload_id, waived.currency, sum(waived.cost)
 FROM billing_waived((
     SELECT array_agg(DISTINCT own.run_id) FROM billing_meter AS own JOIN billing_lostwork AS w ON w.run_id = own.run_id
     WHERE own.workload_id = ANY(%s)), '-infinity', 'infinity') AS waived
-JOIN billing_meter AS m ON m.id = waived.meter_id GROUP BY 1
+JOIN billing_meter AS m ON m.id = waived.meter_id GROUP BY 1, 2
 """
 RUNS_NOT_CHARGED = """
-SELECT m.run_id, sum(waived.cost) FROM billing_waived(%s::uuid[], '-infinity', 'infinity') AS waived
-JOIN billing_meter AS m ON m.id = waived.meter_id GROUP BY 1
+SELECT m.run_id, waived.currency, sum(waived.cost) FROM billing_waived(%s::uuid[], '-infinity', 'infinity') AS waived
+JOIN billing_meter AS m ON m.id = waived.meter_id GROUP BY 1, 2 ORDER BY 1, 2
 """
 NOTHING = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """An amount of one currency."""
+
+    amount: Decimal
+    currency: str
+    not_charged: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,7 @@ class CostView:
     `not_charged` was taken off the amount: infrastructure lost the work, and the organisation's policy does not charge it.
 
     `is_unpriced`: part of the work had no price, and the amount leaves it out. If `currency` is empty, none of it had a
-    price.
+    price. `beside`: what it costs in other currencies, where prices in several applied to it.
     """
 
     amount: Decimal
@@ -72,37 +81,26 @@ class CostView:
     is_provisional: bool
     is_unpriced: bool = False
     not_charged: Decimal = Decimal(0)
+    beside: tuple[Money, ...] = ()
 
 
 def costs_of(workload_ids: Collection[UUID]) -> Mapping[UUID, CostView]:
-    """The cost so far of each workload that has run, including running time up to now.
-
-    An organisation's prices are in one currency, so a workload's cost is too.
-    """
+    """The cost so far of each workload that has run, including running time up to now."""
     if not workload_ids:
         return {}
     running = open_runs(Whose(workloads=workload_ids), now())
-    amounts: dict[UUID, Decimal] = defaultdict(Decimal)
-    currencies: dict[UUID, str] = {}
+    amounts: dict[UUID, dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     lines = _recorded(workload_ids, running) + [
         (part.meter.workload_id, part.piece.currency, part.piece.cost) for part in provisional_parts(running)
     ]
-    unpriced: set[UUID] = set()
     for workload_id, currency, cost in lines:
-        amounts[workload_id] += cost
-        if currency:
-            currencies[workload_id] = currency
-        else:
-            unpriced.add(workload_id)
+        amounts[workload_id][currency] += cost
     open_ids = {run.meter.workload_id for run in running}
     waived = _not_charged(workload_ids)
     return {
-        id_: CostView(
-            amounts[id_] - waived.get(id_, NOTHING), currencies.get(id_, ""), id_ in open_ids, id_ in unpriced,
-            waived.get(id_, NOTHING),
-        )
+        id_: _cost_view(amounts.get(id_, {}), waived.get(id_, {}), is_provisional=id_ in open_ids)
         for id_ in amounts.keys() | open_ids
-    }  # fmt: skip
+    }
 
 
 def costs_of_runs(workload_id: UUID) -> Mapping[UUID, Mapping[str, Decimal]]:
@@ -118,20 +116,38 @@ def costs_of_runs(workload_id: UUID) -> Mapping[UUID, Mapping[str, Decimal]]:
     return found
 
 
-def runs_not_charged(run_ids: Collection[UUID]) -> Mapping[UUID, Decimal]:
-    """What is not charged of each of these runs, because infrastructure lost their work; of others nothing."""
+def _cost_view(amounts: Mapping[str, Decimal], waived: Mapping[str, Decimal], *, is_provisional: bool) -> CostView:
+    """The amount of the first currency in it, and the others beside it."""
+    parts = [
+        Money(amount - waived.get(currency, NOTHING), currency, waived.get(currency, NOTHING))
+        for currency, amount in sorted(amounts.items())
+        if currency
+    ] or [Money(NOTHING, "", NOTHING)]
+    first = parts[0]
+    return CostView(first.amount, first.currency, is_provisional, "" in amounts, first.not_charged, tuple(parts[1:]))
+
+
+def runs_not_charged(run_ids: Collection[UUID]) -> Mapping[UUID, Mapping[str, Decimal]]:
+    """What is not charged of each of these runs, because infrastructure lost their work, by currency; of others nothing."""
     with connection.cursor() as cursor:
         cursor.execute(RUNS_NOT_CHARGED, [list(run_ids)])
-        return dict(cursor.fetchall())
+        return _by_currency(cursor.fetchall())
 
 
-def _not_charged(workload_ids: Collection[UUID]) -> Mapping[UUID, Decimal]:
+def _by_currency(rows: Iterable[tuple[UUID, str, Decimal]]) -> dict[UUID, dict[str, Decimal]]:
+    found: dict[UUID, dict[str, Decimal]] = defaultdict(dict)
+    for id_, currency, cost in rows:
+        found[id_][currency] = cost
+    return dict(found)
+
+
+def _not_charged(workload_ids: Collection[UUID]) -> Mapping[UUID, Mapping[str, Decimal]]:
     with connection.cursor() as cursor:
         cursor.execute(ANY_POLICY)
         if not cursor.fetchone()[0]:
             return {}
         cursor.execute(NOT_CHARGED, [list(workload_ids)])
-        return dict(cursor.fetchall())
+        return _by_currency(cursor.fetchall())
 
 
 def _recorded(workload_ids: Collection[UUID], running: Sequence[OpenRun]) -> list[tuple[UUID, str, Decimal]]:

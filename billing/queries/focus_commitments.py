@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -10,7 +11,8 @@ from django.db import connection
 from billing.engine.commitment_entries import COVERED_SHARE, PURCHASE_SHARE, UNUSED_SHARE, USED_SHARE
 from billing.engine.commitments import HOUR, QUANTITY_AN_HOUR, payment_times
 from billing.engine.focus import Posted
-from billing.engine.focus_commitments import Applied, Contract, Part
+from billing.engine.focus_commitments import PLAN, Applied, Contract, Part
+from billing.engine.ledger import units
 from billing.engine.months import midnight, next_month
 from billing.models import CommitmentVersion
 from clusters.models import Cluster, Flavor
@@ -37,18 +39,21 @@ class Commitments:
         self._rows: dict[tuple[str, int], CommitmentVersion] | None = None
         self._cores: set[str] = set()
 
-    def applied(self, flavor: str, key: str, reason: str, quantity: int | None) -> tuple[Applied, str] | None:
+    def applied(
+        self, flavor: str, key: str, reason: str, quantity: int | None, amount: Decimal
+    ) -> tuple[Applied, str] | None:
         """Which part of which commitment an entry is of, and its description; None if it is of none."""
         part = PARTS.get(flavor)
         if part is None:
             return None
         row = self._row(key.removeprefix("reversal/").split("/")[1], int(reason.rpartition(" ")[2]))
+        is_plan, is_recurring = row.kind == PLAN, row.recurring > 0
+        if is_plan:
+            quantity, is_recurring = None if part == "covered" else units(amount), row.upfront < row.total
         if part == "purchase":
             quantity = _bought(row, key)
-        name = row.commitment.name
-        found = Applied(
-            part, str(row.commitment_id), name, row.kind, self.unit_of(row.flavor), quantity, row.recurring > 0
-        )
+        name, unit = row.commitment.name, row.currency if is_plan else self.unit_of(row.flavor)
+        found = Applied(part, str(row.commitment_id), name, row.kind, unit, quantity, is_recurring)
         return found, f"{WORDS[part]} {name}"
 
     def _row(self, id_: str, number: int) -> CommitmentVersion:
@@ -65,16 +70,22 @@ class Commitments:
 
 def _bought(row: CommitmentVersion, key: str) -> int:
     """The quantity that a payment is for: until the next payment, or of the whole term if there is only one; less than 0 if it
-    was reversed.
+    was reversed. Of a savings plan, what is spent in these hours.
     """
     day = date.fromisoformat(key.removeprefix("reversal/").split("/")[2])
+    is_recurring = row.upfront < row.total if row.kind == PLAN else row.recurring
     times = [
-        *(payment_times(row.start.astimezone(UTC), row.until.astimezone(UTC)) if row.recurring else [row.start]),
+        *(payment_times(row.start.astimezone(UTC), row.until.astimezone(UTC)) if is_recurring else [row.start]),
         row.until,
     ]
     number = next(index for index, at in enumerate(times) if at.astimezone(UTC).date() == day)
-    quantity = row.units * QUANTITY_AN_HOUR * int((times[number + 1] - times[number]) // HOUR)
+    an_hour = units(row.hourly) if row.kind == PLAN else row.units * QUANTITY_AN_HOUR
+    quantity = an_hour * int((times[number + 1] - times[number]) // HOUR)
     return -quantity if key.startswith("reversal/") else quantity
+
+
+def _unit_of(row: CommitmentVersion, cores: set[str]) -> str:
+    return row.currency if row.kind == PLAN else "Core-Hours" if row.flavor in cores else "GPU-Hours"
 
 
 def core_flavors(rows: Collection[CommitmentVersion]) -> set[str]:
@@ -92,7 +103,7 @@ def payments_and_unused(account: "Account", commitments: Commitments) -> Iterato
         cursor.execute(ENTRIES, {"period": account.period.id})
         rows: Sequence[tuple[Any, ...]] = cursor.fetchall()
     for id_, key, day, flavor, currency, amount, quantity, reason, is_reversal in rows:
-        applied = commitments.applied(flavor, key, reason, quantity)
+        applied = commitments.applied(flavor, key, reason, quantity, amount)
         assert applied is not None
         yield Posted(
             account.period.month, day, day + timedelta(days=1), account.organisation.id, account.organisation.path,
@@ -117,10 +128,10 @@ def contracts_in(accounts: Sequence["Account"], month: date) -> Iterator[Contrac
         cores = core_flavors(rows)
         for row in rows:
             yield Contract(
-                str(row.commitment_id), row.commitment.name, row.kind, "Core-Hours" if row.flavor in cores else "GPU-Hours",
+                str(row.commitment_id), row.commitment.name, row.kind, _unit_of(row, cores),
                 row.units, sorted(names[id_] for id_ in row.clusters), row.flavor, row.start, row.until, row.upfront,
                 row.recurring, row.total, row.currency, account.issuer, account.organisation.path, row.commitment.created_at,
-                row.created_at, row.is_withdrawn,
+                row.created_at, row.is_withdrawn, row.rates, row.hourly,
             )  # fmt: skip
 
 

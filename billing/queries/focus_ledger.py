@@ -242,7 +242,7 @@ def _entries(
         issuer, invoice = lines.at((path, cluster_id, place, month), exchanged.currency if exchanged else currency)
         cluster = clusters.get(cluster_id)
         is_share = flavor in {IDLE_SHARE, PLATFORM_SHARE}
-        applied, words = commitments.applied(flavor, key, named, quantity) or (None, "")
+        applied, words = commitments.applied(flavor, key, named, quantity, amount) or (None, "")
         yield Posted(
             period.month, month if is_share else day, next_month(month) if is_share else day + timedelta(days=1), organisation.id,
             organisation.path, issuer, currency, amount,

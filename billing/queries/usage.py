@@ -1,11 +1,14 @@
 """The usage report: usage by user and place, and its cost. Totals are the sums of the displayed rows."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from operator import add
+from typing import TypeAlias
+from uuid import UUID
 
 from django.db.models import QuerySet
 
@@ -22,7 +25,7 @@ from .carbon_report import CarbonRow, carbon_rows
 from .carbon_use import footprints_of
 from .paths import Scope, tenants_under
 from .progress import OpenRun, Provisional, Whose, open_runs, provisional_parts
-from .recorded import GROUPS, Line, Quantities, key_columns, recorded
+from .recorded import GROUPS, ZERO, Line, Quantities, key_columns, recorded
 
 MOST_ROWS = 50_000
 MOST_PARTS = 4 * MOST_ROWS
@@ -39,7 +42,8 @@ NAMES_OF_IDS = frozenset({"user", "job_name"})
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """One line. `keys` are the columns of its groups; hours and cost have six decimals and add up to the totals.
+    """One line. `keys` are the columns of its groups; hours and cost have six decimals and add up to the totals. `currency` is
+    that of its amounts: if there are several for the same keys, each has a line.
 
     Memory has hours only: in MiB-milliseconds, a year of a large fleet is more than the 64 bits that JSON parsers read.
     GPU-hours are of physical GPUs; GPU-milliseconds are of units (GPUs, MIG slices, shares), which prices apply to. The
@@ -50,6 +54,7 @@ class UsageRow:
     """
 
     keys: Mapping[str, str]
+    currency: str
     gpu_hours: Decimal
     unpriced_gpu_hours: Decimal
     provisional_gpu_hours: Decimal
@@ -72,23 +77,43 @@ class UsageRow:
     carbon: CarbonRow | None = None
 
 
+Shown: TypeAlias = tuple[list[UsageRow], UsageRow]
+"""The rows of one currency, and their sums."""
+
+
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Usage in [start, until) as of `as_of`. It is complete if every run in it has its final metering."""
+    """Usage in [start, until) as of `as_of`. It is complete if every run in it has its final metering.
+
+    `totals` has the sums of the rows of each currency. Without any row it has one, of nothing.
+    """
 
     tenant_path: str
     start: datetime
     until: datetime
     group_by: tuple[str, ...]
-    currency: str
     rows: tuple[UsageRow, ...]
-    total: UsageRow
+    totals: tuple[UsageRow, ...]
+    running_jobs: int
     as_of: datetime
+
+    @property
+    def total(self) -> UsageRow:
+        """The sum of all rows. Raises Invalid `mixed_currencies`: amounts in several currencies are not added up."""
+        if len(self.totals) > 1:
+            several = " and ".join(one.currency for one in self.totals)
+            raise Invalid.field("tenant", "mixed_currencies", f"costs in {several} cannot be added up")
+        return self.totals[0]
+
+    @property
+    def currency(self) -> str:
+        """Of all costs. Raises Invalid as `total`."""
+        return self.total.currency
 
     @property
     def is_complete(self) -> bool:
         """Whether every job of the period has ended and is metered to its end."""
-        return not self.total.running_jobs
+        return not self.running_jobs
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -111,7 +136,7 @@ def usage_report(  # noqa: PLR0913 - each says what the report contains
 
     Usage belongs to the path that its tenant had then, and `tenant_path` may be such a former path. Who may see it
     depends on the tenant's current place. A segment that crosses an end of the period counts by its part inside. Raises
-    NotFound, Invalid (`unknown_group`, `report_too_large`, `mixed_currencies`, `empty_period`). With `among`, the
+    NotFound, Invalid (`unknown_group`, `report_too_large`, `empty_period`). With `among`, the
     report covers these tenants instead; the caller has checked that the actor may see them. `with_carbon` takes longer.
     """
     words = tuple(dict.fromkeys(group_by))
@@ -132,12 +157,15 @@ def usage_report(  # noqa: PLR0913 - each says what the report contains
     if len(lines) > MOST_PARTS:
         raise _too_large()
     lines += provisional_lines(words, scope, running, start, until)
-    currency = _one_currency(lines)
-    rows, total = _shown(_merged(lines))
+    shown = _by_currency(_merged(_in_currencies(lines)))
     if with_carbon:
-        rows, total = _with_carbon(rows, total, words, scope, running, (start, until))
-    total = replace(total, running_jobs=len({run.meter.workload_id for run in running}))
-    return UsageReport(tenant_path, start, until, words, currency, rows, total, at)
+        shown = _with_carbon(shown, words, scope, running, (start, until))
+    rows = sorted((row for rows, _ in shown for row in rows), key=lambda row: tuple(row.keys.values()))
+    jobs = len({run.meter.workload_id for run in running})
+    totals = tuple(total for _, total in shown)
+    if len(totals) == 1:
+        totals = (replace(totals[0], running_jobs=jobs),)  # with those that have used nothing yet
+    return UsageReport(tenant_path, start, until, words, tuple(rows), totals, jobs, at)
 
 
 def provisional_lines(
@@ -183,13 +211,17 @@ def _key_of(keys: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _with_carbon(
-    rows: tuple[UsageRow, ...], total: UsageRow, words: Sequence[str], scope: Scope, running: Sequence[OpenRun],
+    shown: Sequence[Shown], words: Sequence[str], scope: Scope, running: Sequence[OpenRun],
     span: tuple[datetime, datetime],
-) -> tuple[tuple[UsageRow, ...], UsageRow]:  # fmt: skip
-    found = footprints_of(words, scope, running, span, _keys_of(words, scope, running), _key_of)
-    shown, whole = carbon_rows([found.get(_key_of(row.keys), Footprint()) for row in rows])
-    rows = tuple(replace(row, carbon=one) for row, one in zip(rows, shown, strict=True))
-    return rows, replace(total, carbon=whole)
+) -> list[Shown]:  # fmt: skip
+    """Energy has no currency: of several rows with the same keys, the first one has it."""
+    found = dict(footprints_of(words, scope, running, span, _keys_of(words, scope, running), _key_of))
+    result = []
+    for rows, total in shown:
+        carbon, whole = carbon_rows([found.pop(_key_of(row.keys), Footprint()) for row in rows])
+        own = [replace(row, carbon=one) for row, one in zip(rows, carbon, strict=True)]
+        result.append((own, replace(total, carbon=whole)))
+    return result
 
 
 def _provisional_line(keys: Mapping[str, str], part: Provisional) -> Line:
@@ -210,29 +242,32 @@ def _provisional_line(keys: Mapping[str, str], part: Provisional) -> Line:
     )
 
 
-def _one_currency(lines: Sequence[Line]) -> str:
+def _in_currencies(lines: Sequence[Line]) -> Iterator[Line]:
+    """The lines, each with a currency. What has no price joins a line of its keys, else of the report's first currency."""
+    of_keys: dict[tuple[str, ...], str] = {}
     currencies = sorted({line.currency for line in lines if line.currency})
     if len(currencies) > 1:
-        raise Invalid.field(
-            "tenant",
-            "mixed_currencies",
-            f"costs in {' and '.join(currencies)} cannot be added up; name one organisation",
-        )
-    return currencies[0] if currencies else DEFAULT_CURRENCY
+        for line in lines:
+            key = _key_of(line.keys)
+            if line.currency and line.currency < of_keys.get(key, "~"):
+                of_keys[key] = line.currency
+    usual = currencies[0] if currencies else DEFAULT_CURRENCY
+    for line in lines:
+        yield line if line.currency else replace(line, currency=of_keys.get(_key_of(line.keys), usual))
 
 
 def _merged(lines: Iterable[Line]) -> list[Line]:
-    """Joins priced and unpriced, recorded and provisional parts of the same keys into one line, in the order of their
-    keys.
+    """Joins priced and unpriced, recorded and provisional parts of the same keys and currency into one line, in the order
+    of their keys.
     """
     merged: dict[tuple[str, ...], Line] = {}
     for line in lines:
-        key = _key_of(line.keys)
+        key = (line.currency, *_key_of(line.keys))
         known = merged.get(key)
         if known is not None:
             line = Line(  # noqa: PLW2901 - the line so far
                 keys=known.keys,
-                currency="",
+                currency=line.currency,
                 quantities=tuple(map(add, known.quantities, line.quantities)),
                 memory=tuple(map(add, known.memory, line.memory)),
                 gpus=tuple(map(add, known.gpus, line.gpus)),
@@ -252,7 +287,15 @@ def _too_large() -> Invalid:
     return Invalid.field("group_by", "report_too_large", f"more than {MOST_ROWS} rows; group by fewer keys")
 
 
-def _shown(lines: Sequence[Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
+def _by_currency(lines: Sequence[Line]) -> list[Shown]:
+    """The rows of each currency with their sums, the currencies in order."""
+    groups: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        groups[line.currency].append(line)
+    return [_shown(currency, groups[currency]) for currency in sorted(groups)] or [_shown(DEFAULT_CURRENCY, ())]
+
+
+def _shown(currency: str, lines: Sequence[Line]) -> Shown:
     hours, core_hours, gib_hours = MILLISECONDS_AN_HOUR, MILLISECONDS_AN_HOUR * 1000, MILLISECONDS_AN_HOUR * MIB_A_GIB
     exact: dict[str, tuple[list[Fraction] | list[int], int]] = {
         "gpu_hours": ([line.gpus[0] for line in lines], hours),
@@ -269,24 +312,27 @@ def _shown(lines: Sequence[Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
         "credits": ([line.credits for line in lines], 1),
     }
     shown = {name: shown_parts(parts, SHOWN_PLACES, per=per) for name, (parts, per) in exact.items()}
-    rows = tuple(
-        _row(line.keys, line.quantities, {name: parts[number] for name, (parts, _) in shown.items()}, len(line.running))
+    rows = [
+        _row(line, line.quantities, {name: parts[number] for name, (parts, _) in shown.items()})
         for number, line in enumerate(lines)
-    )
+    ]
     sums: Quantities = tuple(sum(line.quantities[n] for line in lines) for n in range(6))  # type: ignore[assignment]
-    return rows, _row({}, sums, {name: total for name, (_, total) in shown.items()}, 0)
+    running = frozenset[UUID]().union(*(line.running for line in lines))
+    whole = Line({}, currency, sums, (0, 0, 0), (ZERO, ZERO, ZERO, ZERO), ZERO, running=running)
+    return rows, _row(whole, sums, {name: total for name, (_, total) in shown.items()})
 
 
-def _row(keys: Mapping[str, str], quantities: Quantities, shown: Mapping[str, Decimal], running: int) -> UsageRow:
+def _row(line: Line, quantities: Quantities, shown: Mapping[str, Decimal]) -> UsageRow:
     return UsageRow(
-        keys=keys,
+        keys=line.keys,
+        currency=line.currency,
         gpu_milliseconds=quantities[0],
         cpu_millicore_milliseconds=quantities[1],
         unpriced_gpu_milliseconds=quantities[2],
         unpriced_cpu_millicore_milliseconds=quantities[3],
         provisional_gpu_milliseconds=quantities[4],
         provisional_cpu_millicore_milliseconds=quantities[5],
-        running_jobs=running,
+        running_jobs=len(line.running),
         carbon=None,
         **shown,
     )

@@ -12,9 +12,21 @@ CREATE OR REPLACE FUNCTION billing_commitment_payments(v billing_commitmentversi
      WHERE (v.start AT TIME ZONE 'UTC') + k * interval '1 month' < v.until AT TIME ZONE 'UTC'
 $$;
 
+-- What the payments of a savings plan for the hours until a time amount to, without what is paid at the start for all hours.
+CREATE OR REPLACE FUNCTION billing_plan_rest(v billing_commitmentversion, at timestamp) RETURNS numeric LANGUAGE sql IMMUTABLE AS $$
+    SELECT div((v.total - v.upfront) * 1000000000000
+               * floor(extract(epoch FROM least(at, v.until AT TIME ZONE 'UTC') - v.start AT TIME ZONE 'UTC') / 3600),
+               floor(extract(epoch FROM v.until - v.start) / 3600)) * 0.000000000001
+$$;
+
 -- What is paid on a day.
 CREATE OR REPLACE FUNCTION billing_commitment_paid(v billing_commitmentversion, on_day date) RETURNS numeric LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN v.is_withdrawn THEN 0 ELSE
+    SELECT CASE WHEN v.is_withdrawn THEN 0 WHEN v.kind = 'savings_plan' THEN
+        CASE WHEN (v.start AT TIME ZONE 'UTC')::date = on_day THEN v.upfront ELSE 0 END
+        + coalesce((SELECT sum(billing_plan_rest(v, coalesce(due.following, v.until AT TIME ZONE 'UTC')) - billing_plan_rest(v, due.at))
+                      FROM (SELECT at, lead(at) OVER (ORDER BY at) AS following FROM billing_commitment_payments(v) AS at) AS due
+                     WHERE due.at::date = on_day), 0)
+        ELSE
         CASE WHEN (v.start AT TIME ZONE 'UTC')::date = on_day THEN v.upfront ELSE 0 END
         + v.recurring * (SELECT count(*) FROM billing_commitment_payments(v) AS at WHERE at::date = on_day) END
 $$;
@@ -24,6 +36,31 @@ CREATE OR REPLACE FUNCTION billing_commitment_reading(v billing_commitmentversio
     SELECT CASE WHEN v.is_withdrawn THEN 0 ELSE
         div(v.total * 1000000000000 * floor(extract(epoch FROM least(greatest(at, v.start), v.until) - v.start) / 3600),
             floor(extract(epoch FROM v.until - v.start) / 3600)) * 0.000000000001 END
+$$;
+
+-- Whether these are rates of a savings plan: texts [flavor, capacity type, price above zero], each flavor once, in their order.
+CREATE OR REPLACE FUNCTION billing_are_plan_rates(rates jsonb) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF jsonb_typeof(rates) <> 'array' OR jsonb_array_length(rates) = 0 THEN
+        RETURN false;
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM jsonb_array_elements(rates) AS one
+         WHERE jsonb_typeof(one) <> 'array' OR jsonb_array_length(one) <> 3 OR jsonb_typeof(one->0) <> 'string'
+            OR jsonb_typeof(one->1) <> 'string' OR jsonb_typeof(one->2) <> 'string') THEN
+        RETURN false;
+    END IF;
+    RETURN NOT EXISTS (
+        SELECT 1 FROM jsonb_array_elements(rates) AS one
+         WHERE one->>0 = '' OR one->>1 = '' OR one->>2 !~ '^[0-9]{1,12}\.[0-9]{6}$' OR one->>2 ~ '^[0.]*$')
+       AND (SELECT jsonb_agg(each.of ORDER BY (each.of->>0) COLLATE "C", (each.of->>1) COLLATE "C")
+              FROM (SELECT DISTINCT ON (one->>0, one->>1) one AS of FROM jsonb_array_elements(rates) AS one) AS each) = rates;
+END $$;
+
+-- Whether a version covers usage of a flavor.
+CREATE OR REPLACE FUNCTION billing_covers_flavor(v billing_commitmentversion, of_flavor character varying) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT v.flavor = of_flavor OR (v.kind = 'savings_plan'
+        AND EXISTS (SELECT 1 FROM jsonb_array_elements(v.rates) AS one WHERE one->>0 = of_flavor))
 $$;
 
 CREATE OR REPLACE FUNCTION billing_admit_commitment() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -52,9 +89,15 @@ BEGIN
         RAISE EXCEPTION 'a term is of whole hours, at most 20 years'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'commitment_term_is_of_whole_hours';
     END IF;
-    IF NEW.total <> NEW.upfront + NEW.recurring * (SELECT count(*) FROM billing_commitment_payments(NEW)) THEN
+    IF NEW.kind = 'savings_plan' AND (
+        NEW.total <> NEW.hourly * extract(epoch FROM NEW.until - NEW.start) / 3600 OR NEW.upfront > NEW.total)
+       OR NEW.kind <> 'savings_plan' AND NEW.total <> NEW.upfront + NEW.recurring * (SELECT count(*) FROM billing_commitment_payments(NEW)) THEN
         RAISE EXCEPTION 'the total of a commitment is all that is paid'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'commitment_total_is_paid';
+    END IF;
+    IF NEW.kind = 'savings_plan' AND NOT billing_are_plan_rates(NEW.rates) THEN
+        RAISE EXCEPTION 'a savings plan has a rate for each of its flavors, once, in their order'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'plan_has_its_rates';
     END IF;
     IF cardinality(NEW.clusters) = 0
        OR NEW.clusters <> (SELECT array_agg(DISTINCT id ORDER BY id) FROM unnest(NEW.clusters) AS id)
@@ -96,7 +139,7 @@ BEGIN
     INSERT INTO billing_commitmentdueday AS d (organisation_id, day)
     SELECT DISTINCT c.organisation_id, NEW.day
       FROM billing_commitmentversion AS v JOIN billing_commitment AS c ON c.id = v.commitment_id
-     WHERE NEW.cluster_id = ANY (v.clusters) AND v.flavor = NEW.flavor
+     WHERE NEW.cluster_id = ANY (v.clusters) AND billing_covers_flavor(v, NEW.flavor)
        AND v.start < (NEW.day + 1)::timestamp AT TIME ZONE 'UTC' AND v.until > NEW.day::timestamp AT TIME ZONE 'UTC' ORDER BY 1
     ON CONFLICT (organisation_id, day) DO UPDATE SET marks = d.marks + 1;
     RETURN NULL;
@@ -163,7 +206,7 @@ CREATE OR REPLACE FUNCTION billing_commitment_errors(of_commitment uuid, on_day 
         SELECT d.* FROM billing_commitmentday AS d WHERE d.commitment_id = of_commitment AND d.day = on_day ORDER BY d.revision DESC LIMIT 1
     ), due_hour AS (
         SELECT at.hour, billing_commitment_reading(v, at.hour + interval '1 hour') - billing_commitment_reading(v, at.hour) AS amortised,
-               v.units * 3600000000::numeric AS quantity, true AS is_due
+               CASE WHEN v.kind = 'savings_plan' THEN v.hourly * 1000000000000 ELSE v.units * 3600000000::numeric END AS quantity, true AS is_due
           FROM v CROSS JOIN LATERAL (
             SELECT (on_day + k * interval '1 hour') AT TIME ZONE 'UTC' AS hour FROM generate_series(0, 23) AS k) AS at
          WHERE NOT v.is_withdrawn AND at.hour >= v.start AND at.hour < v.until
@@ -186,6 +229,8 @@ CREATE OR REPLACE FUNCTION billing_commitment_errors(of_commitment uuid, on_day 
         UNION ALL SELECT 'hours', count(*) FILTER (WHERE is_kept AND is_due), count(*) FROM kept_hour FULL JOIN due_hour USING (hour, amortised, quantity)
         UNION ALL SELECT 'used', coalesce((SELECT used FROM d), 0), coalesce((SELECT sum(used) FROM kept_hour), 0)
         UNION ALL SELECT 'used quantity', coalesce((SELECT used_quantity FROM d), 0), coalesce((SELECT sum(used_quantity) FROM kept_hour), 0)
+        UNION ALL SELECT 'used spend', coalesce(sum(used_quantity), 0), coalesce(sum(used) * 1000000000000, 0) FROM kept_hour
+                    WHERE (SELECT kind FROM v) = 'savings_plan'
         UNION ALL SELECT 'posted', coalesce((SELECT amortised FROM d), 0),
                          -coalesce((SELECT sum(amount) FROM posted WHERE (kind, account) = ('commitment', 'commitment')), 0)
         UNION ALL SELECT 'posted as unused', coalesce((SELECT unused FROM d), 0),

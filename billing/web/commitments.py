@@ -90,6 +90,9 @@ def commitments(request: HttpRequest, actor: Actor) -> HttpResponse:
 def _row(one: CommitmentMonth) -> CommitmentLine:
     (used, unused), amortised = shown_parts([Fraction(one.used, SCALE), Fraction(one.unused, SCALE)], PLACES)
     title = f"{one.units} of {one.flavor}, {one.capacity_type.replace('_', ' ')}, on {', '.join(one.clusters)}"
+    if one.is_plan:
+        spend = f"{one.hourly.normalize():f} {one.currency} an hour"
+        title = f"{spend} for {', '.join(one.flavors)}, on {', '.join(one.clusters)}"
     return CommitmentLine(one, title, used, unused, amortised, _percent(one.used_quantity, one.quantity))
 
 

@@ -15,6 +15,7 @@ from billing.engine.shares import shown_parts
 from billing.queries import UsageReport, usage_report
 from billing.queries.carbon import is_counted
 from billing.queries.paths import tenants_were_under
+from billing.queries.usage import UsageRow
 from foundation.clock import now
 from foundation.pages import Form, asked, show
 from foundation.plain_json import instant
@@ -28,6 +29,11 @@ MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 MONTHS_OFFERED = 13
 MOST_ROWS_SHOWN = 500
 PLACES = 2
+SHOWN = {
+    "gpu_hours": "gpu_hours", "lost_gpu_hours": "lost_gpu_hours", "core_hours": "cpu_core_hours",
+    "gib_hours": "memory_gib_hours", "cost": "cost", "corrections": "corrections", "credits": "credits",
+}  # fmt: skip
+"""What the page shows, and the report's name of it."""
 CARBON = {
     "energy_kwh": ("energy_kwh", 1), "measured_kwh": ("measured_energy_kwh", 1),
     "dark_kwh": ("energy_without_intensity_kwh", 1), "emissions_kg": ("emissions_g", 1000),
@@ -53,9 +59,13 @@ class CarbonLine:
 
 @dataclass(frozen=True, slots=True)
 class UsageLine:
-    """One row: its keys in the order of the columns. Hours and cost have two decimals and add up to the totals."""
+    """One row: its keys in the order of the columns. Hours and cost have two decimals and add up to the totals of its currency,
+    whose cost is `whole_cost`.
+    """
 
     keys: tuple[tuple[str, str], ...]
+    currency: str
+    whole_cost: Decimal
     gpu_hours: Decimal
     lost_gpu_hours: Decimal
     core_hours: Decimal
@@ -70,6 +80,9 @@ class UsageLine:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
+    """The sums of one currency."""
+
+    currency: str
     gpu_hours: Decimal
     lost_gpu_hours: Decimal
     core_hours: Decimal
@@ -83,11 +96,26 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class Hours:
+    """The sums of all rows, whatever their currency."""
+
+    gpu_hours: Decimal
+    lost_gpu_hours: Decimal
+    core_hours: Decimal
+    gib_hours: Decimal
+    unpriced_gpu_hours: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class UsagePage:
     currency: str
+    """Of all costs; empty if there are several."""
     running_jobs: int
     as_of: datetime
-    totals: Totals
+    totals: tuple[Totals, ...]
+    """Of each currency."""
+    hours: Hours
+    carbon: CarbonLine | None
     is_corrected: bool
     """Whether corrections of prices are in it; without any, it has no column for them."""
     is_credited: bool
@@ -122,10 +150,12 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
     columns = tuple(column for column in report.columns if not column.endswith("_id"))
     lines, totals = _lines(report, columns)
     shown = UsagePage(
-        currency=report.currency,
-        running_jobs=report.total.running_jobs,
+        currency=totals[0].currency if len(totals) == 1 else "",
+        running_jobs=report.running_jobs,
         as_of=report.as_of,
         totals=totals,
+        hours=_hours(totals),
+        carbon=_all_carbon(totals),
         is_corrected=any(row.corrections for row in report.rows),
         is_credited=any(row.credits for row in report.rows),
         lines=lines[:MOST_ROWS_SHOWN],
@@ -172,61 +202,73 @@ def _period(month: tuple[int, int]) -> tuple[datetime, datetime]:
     return datetime(year, number, 1, tzinfo=UTC), datetime(*following, 1, tzinfo=UTC)
 
 
-def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine, ...], Totals]:
-    """The rows and their totals, rounded so that the displayed values add up."""
-    rows = report.rows
-    gpu_hours, all_gpu_hours = shown_parts([Fraction(row.gpu_hours) for row in rows], PLACES)
-    lost_gpu_hours, all_lost = shown_parts([Fraction(row.lost_gpu_hours) for row in rows], PLACES)
-    core_hours, all_core_hours = shown_parts([Fraction(row.cpu_core_hours) for row in rows], PLACES)
-    gib_hours, all_gib_hours = shown_parts([Fraction(row.memory_gib_hours) for row in rows], PLACES)
-    costs, all_costs = shown_parts([Fraction(row.cost) for row in rows], PLACES)
-    corrections, all_corrections = shown_parts([Fraction(row.corrections) for row in rows], PLACES)
-    credited, all_credits = shown_parts([Fraction(row.credits) for row in rows], PLACES)
-    carbon, all_carbon = _carbon_lines(report)
+def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine, ...], tuple[Totals, ...]]:
+    """The rows, and the totals of each currency, rounded so that the displayed values add up."""
+    lines: dict[int, UsageLine] = {}
+    totals = []
+    for total in report.totals:
+        numbers = [number for number, row in enumerate(report.rows) if row.currency == total.currency]
+        own, sums = _of_currency([report.rows[number] for number in numbers], total, columns)
+        lines.update(zip(numbers, own, strict=True))
+        totals.append(sums)
+    return tuple(lines[number] for number in range(len(report.rows))), tuple(totals)
+
+
+def _of_currency(
+    rows: Sequence[UsageRow], total: UsageRow, columns: Sequence[str]
+) -> tuple[tuple[UsageLine, ...], Totals]:
+    shown = {name: shown_parts([Fraction(getattr(row, of)) for row in rows], PLACES) for name, of in SHOWN.items()}
+    carbon, all_carbon = _carbon_lines(rows, total)
+    sums = Totals(
+        currency=total.currency,
+        unpriced_gpu_hours=total.unpriced_gpu_hours,
+        provisional_cost=total.provisional_cost,
+        carbon=all_carbon,
+        **{name: whole for name, (_, whole) in shown.items()},
+    )
     lines = tuple(
         UsageLine(
             keys=tuple((column, row.keys[column]) for column in columns),
-            gpu_hours=gpu_hours[index],
-            lost_gpu_hours=lost_gpu_hours[index],
-            core_hours=core_hours[index],
-            gib_hours=gib_hours[index],
-            cost=costs[index],
-            corrections=corrections[index],
-            credits=credited[index],
+            currency=total.currency,
+            whole_cost=sums.cost,
             unpriced=bool(row.unpriced_gpu_milliseconds or row.unpriced_cpu_millicore_milliseconds),
             running_jobs=row.running_jobs,
             carbon=carbon[index],
+            **{name: parts[index] for name, (parts, _) in shown.items()},
         )
         for index, row in enumerate(rows)
     )
-    totals = Totals(
-        gpu_hours=all_gpu_hours,
-        lost_gpu_hours=all_lost,
-        core_hours=all_core_hours,
-        gib_hours=all_gib_hours,
-        cost=all_costs,
-        corrections=all_corrections,
-        credits=all_credits,
-        unpriced_gpu_hours=report.total.unpriced_gpu_hours,
-        provisional_cost=report.total.provisional_cost,
-        carbon=all_carbon,
-    )
-    return lines, totals
+    return lines, sums
 
 
-def _carbon_lines(report: UsageReport) -> tuple[Sequence[CarbonLine | None], CarbonLine | None]:
-    rows = [row.carbon for row in report.rows if row.carbon is not None]
-    if report.total.carbon is None:
-        return (None,) * len(report.rows), None
+def _hours(totals: Sequence[Totals]) -> Hours:
+    names = ("gpu_hours", "lost_gpu_hours", "core_hours", "gib_hours", "unpriced_gpu_hours")
+    return Hours(**{name: sum((getattr(one, name) for one in totals), Decimal(0)) for name in names})
+
+
+def _all_carbon(totals: Sequence[Totals]) -> CarbonLine | None:
+    """Of all currencies."""
+    found = [one.carbon for one in totals if one.carbon is not None]
+    if not found:
+        return None
+    bases = {one.basis for one in found} - {"none"}
+    basis = "none" if not bases else next(iter(bases)) if len(bases) == 1 else "mixed"
+    return CarbonLine(basis, **{name: sum((getattr(one, name) for one in found), Decimal(0)) for name in CARBON})
+
+
+def _carbon_lines(rows: Sequence[UsageRow], total: UsageRow) -> tuple[Sequence[CarbonLine | None], CarbonLine | None]:
+    found = [row.carbon for row in rows if row.carbon is not None]
+    if total.carbon is None:
+        return (None,) * len(rows), None
     shown = {
-        name: shown_parts([Fraction(getattr(row, of)) for row in rows], PLACES, per=per)
+        name: shown_parts([Fraction(getattr(row, of)) for row in found], PLACES, per=per)
         for name, (of, per) in CARBON.items()
     }
     lines = [
         CarbonLine(row.basis, **{name: parts[number] for name, (parts, _) in shown.items()})
-        for number, row in enumerate(rows)
+        for number, row in enumerate(found)
     ]
-    return lines, CarbonLine(report.total.carbon.basis, **{name: whole for name, (_, whole) in shown.items()})
+    return lines, CarbonLine(total.carbon.basis, **{name: whole for name, (_, whole) in shown.items()})
 
 
 def months_offered() -> Sequence[tuple[str, str]]:

@@ -101,10 +101,18 @@ def cost_json(job: Job, cost: CostView | None) -> dict[str, Any]:
         # What ran for less than a second has no cost to show, settled or not.
         is_metered = job.started_at is None or newest is None or newest.settled_at is not None
         is_over = job.state in TERMINAL_JOB_STATES and is_metered
-        return {**money_json(Decimal(0), "USD"), "provisional": not is_over, "unpriced": False, "not_charged": NOTHING}
-    shown = money_json(cost.amount, cost.currency)
-    waived = money_json(cost.not_charged, cost.currency)["amount"]
-    return {**shown, "provisional": cost.is_provisional, "unpriced": cost.is_unpriced, "not_charged": waived}
+        nothing = {**money_json(Decimal(0), "USD"), "not_charged": NOTHING, "beside": []}
+        return {**nothing, "provisional": not is_over, "unpriced": False}
+    return {
+        **_charged(cost.amount, cost.currency, cost.not_charged),
+        "provisional": cost.is_provisional,
+        "unpriced": cost.is_unpriced,
+        "beside": [_charged(one.amount, one.currency, one.not_charged) for one in cost.beside],
+    }
+
+
+def _charged(amount: Decimal, currency: str, not_charged: Decimal) -> dict[str, str]:
+    return {**money_json(amount, currency), "not_charged": money_json(not_charged, currency)["amount"]}
 
 
 def attempt_json(attempt: Attempt) -> dict[str, Any]:

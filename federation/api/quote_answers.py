@@ -10,9 +10,11 @@ from federation.queries.quotes import JobQuote, RoomSeen
 from foundation.plain_json import instant
 from placement.answers.quota_rooms import FlavorRoom
 from placement.answers.quotes import Offer
+from placement.fleet.emissions import emissions_text
 from placement.ranking.interruptions import risk_text
 from placement.ranking.pulls import pull_text
 from placement.values.decisions import InterruptionRisk
+from placement.values.emissions import Emitted
 from quotas.engine.amounts import format_amount
 from quotas.engine.origin import Origin
 
@@ -55,6 +57,7 @@ def _offer_json(offer: Offer, asked: JobQuote) -> dict[str, Any]:
         ],
         "price_per_hour": known_money(placed.hourly_cost, placed.currency),
         "interruptions": None if placed.risk is None else _risk_json(placed.risk, placed.currency),
+        "emissions": None if placed.emitted is None else _emissions_json(placed.emitted),
         "expected_start_at": instant(offer.expected_start),
         "pull": None if placed.pull is None else {**placed.pull._asdict(), "message": pull_text(placed.pull)},
         "estimated_seconds": offer.estimate.seconds,
@@ -92,6 +95,11 @@ def _origin_json(origin: Origin) -> dict[str, Any]:
             for one in origin.borrowed
         ],
     }
+
+
+def _emissions_json(emitted: Emitted) -> dict[str, Any]:
+    grams = emitted.grams
+    return {"grams_per_hour": None if grams is None else f"{grams:f}", "message": emissions_text(grams)}
 
 
 def _risk_json(risk: InterruptionRisk, currency: str) -> dict[str, Any]:

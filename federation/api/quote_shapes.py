@@ -18,6 +18,13 @@ class PlacedPodSetShape(serializers.Serializer[Any]):
     level = serializers.ChoiceField(choices=LEVEL_WORDS)
 
 
+class EmissionsShape(serializers.Serializer[Any]):
+    """What the job emits in an hour there, in grams of CO2 equivalents."""
+
+    grams_per_hour = serializers.CharField(allow_null=True, help_text="Null if it is not known there.")
+    message = serializers.CharField()
+
+
 class InterruptionsShape(serializers.Serializer[Any]):
     """The expected interruptions on spot capacity; offers are compared by `price_per_hour_of_work`."""
 
@@ -88,6 +95,7 @@ class OfferShape(serializers.Serializer[Any]):
     pod_sets = PlacedPodSetShape(many=True)
     price_per_hour = MoneyShape(allow_null=True)
     interruptions = InterruptionsShape(allow_null=True, help_text="On spot capacity that may be interrupted.")
+    emissions = EmissionsShape(allow_null=True, help_text="Null unless the strategy is `greenest`.")
     expected_start_at = serializers.DateTimeField()
     pull = PullShape(allow_null=True, help_text="Null if it is not known which nodes have the images.")
     estimated_seconds = serializers.IntegerField(allow_null=True, help_text="The median of `runtime` there.")

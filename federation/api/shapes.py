@@ -188,12 +188,14 @@ class BulkShape(serializers.Serializer[Any]):
     jobs = serializers.ListField(child=BulkItemShape(), min_length=1, max_length=MAX_JOBS)
 
 
-class CostShape(MoneyShape):
+class CostPartShape(MoneyShape):
+    not_charged = serializers.CharField(help_text="Not in the amount: infrastructure lost this work.")
+
+
+class CostShape(CostPartShape):
     provisional = serializers.BooleanField(help_text="True while it runs or its usage is not complete yet.")
     unpriced = serializers.BooleanField(help_text="True if part of it had no price; that part is not in the amount.")
-    not_charged = serializers.CharField(
-        help_text="What is not in the amount because infrastructure lost the work and the organisation does not charge it."
-    )
+    beside = CostPartShape(many=True, help_text="In other currencies, if prices in several applied.")
 
 
 class ObjectShape(serializers.Serializer[Any]):

@@ -49,6 +49,7 @@ from placement.cycle.visibility import respects, sight_of
 from placement.fleet.amounts import units_per_pod
 from placement.fleet.budgets import commitment_of
 from placement.fleet.egress import egress_text
+from placement.fleet.emissions import emissions_text
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.pools import WIDTH_OF_LEVEL
 from placement.fleet.siting import within_slice
@@ -353,6 +354,8 @@ class _Draft:
             told.append(egress_text(placement.egress.moves, placement.currency))
         if placement.pull is not None:
             told.append(pull_text(placement.pull))
+        if placement.emitted is not None:
+            told.append(emissions_text(placement.emitted.grams))
         return f"{message} ({'; '.join(told)})." if told else f"{message}."
 
     def _stretches(self, asked: PodSetRequest, placed: PodSetPlacement) -> list[Stretch]:

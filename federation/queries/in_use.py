@@ -23,7 +23,8 @@ SELECT EXISTS (SELECT FROM federation_preemption WHERE ended_at IS NULL)
        OR EXISTS (SELECT FROM federation_keptroom WHERE outcome = 'given_up' AND again_at > now()),
        EXISTS (SELECT FROM federation_consolidation WHERE ended_at IS NULL)
        OR EXISTS (SELECT FROM federation_consolidation WHERE deadline_at > now()),
-       EXISTS (SELECT FROM federation_datawait WHERE ended_at IS NULL)
+       EXISTS (SELECT FROM federation_datawait WHERE ended_at IS NULL),
+       EXISTS (SELECT FROM billing_carbonsite)
 """
 
 
@@ -51,6 +52,8 @@ class InUse(NamedTuple):
     """Plans of moves that have not ended, or that still keep places for jobs that move."""
     data_waits: bool = True
     """Jobs that wait for data."""
+    carbon: bool = True
+    """Sites of clusters, without which it is not known what any flavor emits."""
 
 
 ALL = InUse()

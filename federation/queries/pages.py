@@ -117,7 +117,8 @@ class AttemptLine:
     end_reason: str
     end_message: str
     lost_seconds: int | None
-    not_charged: Decimal | None
+    not_charged: Sequence[tuple[str, Decimal]]
+    """By currency."""
     failure: DiagnosisView | None
     objects: tuple[ObjectLine, ...]
     pods: tuple[PodLine, ...]
@@ -376,7 +377,7 @@ def _attempts(job: Job) -> tuple[AttemptLine, ...]:
             end_reason=attempt.end_reason,
             end_message=attempt.end_message,
             lost_seconds=attempt.lost_seconds,
-            not_charged=waived.get(attempt.id),
+            not_charged=tuple(waived.get(attempt.id, {}).items()),
             failure=diagnosis_of(attempt),
             objects=tuple(objects[attempt.id]),
             pods=tuple(pods[attempt.id]),

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from billing.queries import egress_rates
 from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.spec import MAX_SECONDS, JobSpec
 from federation.queries.consolidation import load_plan_claims
@@ -29,7 +28,7 @@ from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.runtimes import runtimes_of
 from federation.queries.secrets import with_secrets
 from federation.queries.shares import load_fair_share
-from federation.queries.snapshot import load_budgets, load_fleet, load_limits, load_user_limits, with_times
+from federation.queries.snapshot import load_budgets, load_egress, load_fleet, load_limits, load_user_limits, with_times
 from federation.queries.storages import with_storages
 from federation.queries.submissions import read_shape, read_submission
 from federation.queries.windows import load_windows
@@ -149,7 +148,7 @@ def load_state(more: Iterable[JobRequest] = ()) -> Snapshot:
             user_limits=load_user_limits(),
             budgets=load_budgets(at, queue, MAX_SECONDS),
             policies=load_policies(),
-            egress=egress_rates(at),
+            egress=load_egress(at),
             reservations=load_reservations(at),
             windows=load_windows(at),
             claims=(*load_claims(at), *load_plan_claims(at)),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -22,9 +23,13 @@ import billing.queries.budgets
 import clusters.queries
 import quotas.queries
 from billing.engine.budgets import Terms
+from billing.engine.egress import EgressRate
 from billing.queries import PriceView
+from billing.queries.carbon import EmissionRates, emission_rates
+from billing.queries.comparable import comparable_rates, in_comparable_currencies
+from clusters.engine.gpu_share import gpu_per_unit
 from clusters.engine.health import FRESH, Freshness
-from clusters.queries.fleet import ClusterView
+from clusters.queries.fleet import ClusterView, FlavorView
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.consolidation import with_consolidation, with_plan_claims
 from federation.queries.images import known_images, pull_seconds
@@ -42,6 +47,7 @@ from foundation.caches import cached_all
 from placement.fleet.budgets import USUAL_SECONDS
 from placement.ranking.interruptions import are_interrupted
 from placement.values.budgets import BudgetState, BudgetWindow
+from placement.values.emissions import Emissions
 from placement.values.model import (
     FleetCluster,
     FleetFlavor,
@@ -54,9 +60,10 @@ from placement.values.model import (
 from placement.values.nodes import NO_RESOURCES, NodeResources
 
 SPOT = "spot"
+A_MICROGRAM = Decimal("0.000001")
 
 
-Dated: TypeAlias = tuple[PriceView | None, tuple[tuple[datetime, PriceView], ...]]
+Dated: TypeAlias = tuple[PriceView | None, tuple[tuple[datetime, PriceView | None], ...]]
 """A flavor's current price, and the announced ones, the earliest first."""
 Use = Mapping[str, NodeResources]
 """By node name."""
@@ -80,7 +87,7 @@ def load_snapshot(now: datetime, depth: int, features: InUse | None = None, *, w
         user_limits=load_user_limits() if in_use.user_limits else (),
         budgets=load_budgets(now, queue) if in_use.budgets else (),
         policies=load_policies() if in_use.policies else (),
-        egress=billing.queries.egress_rates(now) if any(request.data for request in queue) else (),
+        egress=load_egress(now) if any(request.data for request in queue) else (),
         reservations=load_reservations(now) if in_use.reservations else (),
         windows=load_windows(now) if in_use.windows else (),
         fair_share=load_fair_share() if features is None or _is_shared(queue) else None,
@@ -170,6 +177,7 @@ class _ClusterState(NamedTuple):
     seen: Freshness
     usual_interruptions: Decimal
     """Per hour, of spot nodes that have no rate."""
+    emissions: EmissionRates | None
 
     @property
     def id(self) -> UUID:
@@ -177,21 +185,31 @@ class _ClusterState(NamedTuple):
         return self.view.id
 
 
+def load_egress(now: datetime) -> tuple[EgressRate, ...]:
+    """The prices of moving data, in the currencies of the fleet's."""
+    return comparable_rates(billing.queries.egress_rates(now), now)
+
+
 def load_fleet(now: datetime, in_use: InUse = ALL) -> tuple[FleetCluster, ...]:
     """Every registered cluster with its free capacity."""
-    book = billing.queries.price_book(now)
     announced = billing.queries.announced_prices(now) if in_use.announced_prices else {}
+    book, later = in_comparable_currencies(billing.queries.price_book(now), announced, now)
     taken = _taken()
     fresh = clusters.queries.fleet_freshness(now)
+    views = clusters.queries.fleet()
+    emitting: Mapping[UUID, EmissionRates] = {}
+    if in_use.carbon:
+        emitting = emission_rates({one.id: {of.gpu_model for of in one.flavors.values()} for one in views}, now)
     states = [
         _ClusterState(
             view=view,
             use=taken.get(view.id, {}),
-            prices={name: (book.get((view.id, name)), announced.get((view.id, name), ())) for name in view.flavors},
+            prices={name: (book.get((view.id, name)), later.get((view.id, name), ())) for name in view.flavors},
             seen=fresh.get(view.id, FRESH),
             usual_interruptions=settings.SPOT_INTERRUPTIONS_PER_HOUR,
+            emissions=emitting.get(view.id),
         )
-        for view in clusters.queries.fleet()
+        for view in views
     ]
     return tuple(_clusters(states))
 
@@ -220,12 +238,25 @@ def _flavor(state: _ClusterState, name: str) -> FleetFlavor:
         memory_price=memory,
         guest_cpu_price=guest_cpu,
         guest_memory_price=guest_memory,
+        emissions=_emissions(state.emissions, flavor),
         interruptions_per_hour=_interruptions(flavor.capacity_type, price, state.usual_interruptions),
         price_changes=tuple(
             PriceChange(at, *_asked(_at(prices[name], at), _at(prices[stand_in], at) if stand_in else None))
             for at in sorted(instants)
         ),
     )
+
+
+def _emissions(rates: EmissionRates | None, flavor: FlavorView) -> Emissions | None:
+    if rates is None:
+        return None
+    gpu = rates.gpus.get(flavor.gpu_model)
+    unit = None if gpu is None else gpu * gpu_per_unit(flavor.sharing, flavor.gpu_model)
+    return Emissions(*(None if grams is None else _grams(grams) for grams in (unit, rates.core, rates.gib)))
+
+
+def _grams(exact: Fraction) -> Decimal:
+    return (Decimal(exact.numerator) / exact.denominator).quantize(A_MICROGRAM)
 
 
 def _interruptions(capacity_type: str, price: PriceView | None, usual: Decimal) -> float:

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import connection
 
 import billing.queries
+from billing.queries.comparable import comparable_rates
 from clusters.engine.datasets import Place
 from clusters.engine.object_stores import is_allowed
 from clusters.engine.quantities import bytes_text
@@ -215,7 +216,8 @@ def egress_of(plan: StagingPlan) -> tuple[Decimal | None, str]:
     if that is unknown.
     """
     path, now = plan.dataset.tenant.path, database_now()
-    rates = [rate for rate in billing.queries.egress_rates(now) if sees(path, rate.owner_path)]
+    own = [rate for rate in billing.queries.egress_rates(now) if sees(path, rate.owner_path)]
+    rates = comparable_rates(own, now)
     places = [
         Place(one.region or (one.cluster.region if one.cluster else ""))
         for one in plan.dataset.locations.select_related("cluster").order_by("id")

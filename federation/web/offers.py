@@ -15,6 +15,7 @@ from federation.queries.quotes import JobQuote, quote_of_draft
 from federation.queries.why_not import WhyNot, WhyNotGroup, grouped, headline
 from foundation.problems import Problem
 from placement.answers.quotes import Offer
+from placement.fleet.emissions import emissions_text
 from placement.ranking.interruptions import risk_text
 from placement.ranking.pulls import pull_text
 from placement.values.reason_codes import meaning_of
@@ -37,6 +38,7 @@ class OfferLine:
     work_cost: Decimal | None
     """Of an hour of work that is not lost, where some is expected to be."""
     risk: str
+    emissions: str
     pull: str
     estimate: EstimateLine
     currency: str
@@ -107,6 +109,7 @@ def _line(offer: Offer, asked: JobQuote) -> OfferLine:
         hourly_cost=placed.hourly_cost,
         work_cost=placed.risk.hourly_cost if placed.risk else None,
         risk=risk_text(placed.risk) if placed.risk else "",
+        emissions=emissions_text(placed.emitted.grams) if placed.emitted else "",
         pull=pull_text(placed.pull) if placed.pull else "",
         estimate=estimate_line(offer.estimate, placed.egress.moves if placed.egress else (), placed.currency),
         currency=placed.currency,

@@ -230,6 +230,7 @@ class Cycle:
             egress=terms.stakes.egress,
             pace=terms.stakes.pace * pace_of_size(job),
             pull=None if pulling is None else pulling.at(terms.pools),
+            emitted=terms.emitted,
         )
 
     def _keep_room(self, job: JobRequest, scope: Scope) -> Wait | None:

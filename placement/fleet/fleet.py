@@ -14,6 +14,7 @@ from placement.values.model import Constraints, FleetCluster, GpuRequest
 
 from .amounts import milli_gpu_per_unit, portion_of
 from .eligibility import exclusion
+from .emissions import emitted_by
 from .policies import NO_POLICY, Policy
 from .pools import CPU, RESOURCES, UNITS, WHOLE, Floats, Ints, Mask, Pool, pools_of, resource_names
 from .prices import Rates, rates_of
@@ -80,6 +81,13 @@ class Fleet:
     def has_spreading(self) -> bool:
         """True if some cluster's own scheduler picks nodes."""
         return bool(self.spreads.any())
+
+    @cached_property
+    def emitted(self) -> Floats:
+        """What a unit, a core and a GiB emit in an hour, laid out as `rates`; NaN where that is not known."""
+        return _by_pods(
+            [[emitted_by(pool.flavor, with_gpu=with_gpu) for pool in self.pools] for with_gpu in (False, True)]
+        )
 
     def asked(self, pool: int) -> tuple[Rates | None, Rates | None]:
         """The prices in a pool of pods without a GPU and of pods with one; None without a price."""
@@ -181,9 +189,14 @@ def fleet_of(
 
 
 def _rates(pools: Sequence[Pool]) -> Floats:
+    return _by_pods([[rates_of(pool.flavor, with_gpu=with_gpu) for pool in pools] for with_gpu in (False, True)])
+
+
+def _by_pods(kinds: Sequence[Sequence[Rates | None]]) -> Floats:
+    """Of pods without a GPU and of pods with one, a row for each of unit, core and GiB, a column per pool; NaN for None."""
     nothing = (np.nan,) * 3
-    kinds = [[rates_of(pool.flavor, with_gpu=with_gpu) or nothing for pool in pools] for with_gpu in (False, True)]
-    return np.array(kinds, dtype=np.float64).reshape(2, len(pools), 3).transpose(0, 2, 1)
+    found = np.array([[rates or nothing for rates in each] for each in kinds], dtype=np.float64)
+    return found.reshape(2, -1, 3).transpose(0, 2, 1)
 
 
 def _parts_of_clusters(pools: Sequence[Pool], cluster_of_pool: Sequence[int], clusters: int) -> Floats:

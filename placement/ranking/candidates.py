@@ -66,6 +66,11 @@ class Ask:
         return needs
 
     @cached_property
+    def hourly_emissions(self) -> Floats:
+        """Per candidate, grams an hour; NaN if they are not known. Only strategies that count carbon ask for it."""
+        return _hourly(self.fleet.emitted, self.pod_sets, self.pools, self.units + self.parts / WHOLE)
+
+    @cached_property
     def _is_choosy(self) -> bool:
         """Whether what the pods need depends on the nodes of a pool."""
         return any(pod_set.gpu is not None and pod_set.gpu.needs is not None for pod_set in self.pod_sets)
@@ -98,7 +103,7 @@ def ask_of(fleet: Fleet, pod_sets: tuple[PodSetRequest, ...], topology: Topology
         lead=pools[:, leader],
         lead_share=_lead_share(fleet, pod_sets[leader], pools[:, leader], (units + parts / WHOLE)[:, leader]),
         is_alive=np.ones(len(pools), dtype=np.bool_),
-        hourly_cost=_hourly_cost(fleet, pod_sets, pools, units + parts / WHOLE),
+        hourly_cost=_hourly(fleet.rates, pod_sets, pools, units + parts / WHOLE),
         borrows_gpu_nodes=_borrows_gpu_nodes(fleet, pod_sets, pools),
         topology=topology,
         is_complete=is_complete,
@@ -137,10 +142,10 @@ def _lead_share(fleet: Fleet, pod_set: PodSetRequest, lead: Ints, units: Floats)
     return share
 
 
-def _hourly_cost(fleet: Fleet, pod_sets: Sequence[PodSetRequest], pools: Ints, units: Floats) -> Floats:
+def _hourly(rates: Floats, pod_sets: Sequence[PodSetRequest], pools: Ints, units: Floats) -> Floats:
     cost = np.zeros(len(pools))
     for n, pod_set in enumerate(pod_sets):
-        unit, cpu, memory = fleet.rates[int(pod_set.gpu is not None)][:, pools[:, n]]
+        unit, cpu, memory = rates[int(pod_set.gpu is not None)][:, pools[:, n]]
         cores, gib = pod_set.cpu_millicores / MILLICORES_PER_CORE, pod_set.memory_mib / MIB_PER_GIB
         cost += (unit * units[:, n] + cpu * cores + memory * gib) * pod_set.count
     return cost

@@ -9,6 +9,7 @@ import numpy as np
 
 from placement.fleet.amounts import amounts_of
 from placement.fleet.budgets import Unaffordable
+from placement.fleet.emissions import emitted_by
 from placement.fleet.fleet import Audience, Fleet
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import Refusal
@@ -17,6 +18,7 @@ from placement.fleet.pools import Floats, Ints, Mask
 from placement.fleet.prices import Rates, cost_of
 from placement.fleet.siting import Need, Site
 from placement.values.decisions import Reason
+from placement.values.emissions import Emitted
 from placement.values.model import Constraints, FleetFlavor, JobRequest
 from placement.values.strategies import Weights
 
@@ -37,6 +39,7 @@ _A_MINUTE = 1e-9
 """The weight of a minute since a cluster was last observed: it only decides between equals."""
 _MOST_MINUTES = 1440
 _UNKNOWN = (0, None)
+_A_MILLIGRAM = Decimal("0.001")
 
 
 class Terms(NamedTuple):
@@ -51,6 +54,8 @@ class Terms(NamedTuple):
     """Of the first pod set: per unit, or per core if it uses none."""
     hourly_cost: Decimal | None
     stakes: Stakes
+    emitted: Emitted | None = None
+    """None unless carbon counts."""
 
 
 class Verdict(NamedTuple):
@@ -192,7 +197,14 @@ class Contest:
             unit_price=None if first is None else first.unit if job.pod_sets[0].gpu is not None else first.cpu,
             hourly_cost=cost,
             stakes=_NOTHING_MORE if self._work is None else self._work.stakes(self.ask, candidate, cost),
+            emitted=self._emitted(job, flavors, needs) if self._weights.carbon else None,
         )
+
+    def _emitted(self, job: JobRequest, flavors: Sequence[FleetFlavor], needs: Sequence[Need]) -> Emitted:
+        pairs = zip(flavors, job.pod_sets, strict=True)
+        rates = [emitted_by(flavor, with_gpu=pods.gpu is not None) for flavor, pods in pairs]
+        grams = _hourly_cost(job, rates, needs)
+        return Emitted(None if grams is None else grams.quantize(_A_MILLIGRAM))
 
     def _amounts_of(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> dict[str, int]:
         """What a hold takes; the identical object for flavors that count alike."""

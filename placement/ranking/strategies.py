@@ -1,9 +1,10 @@
-"""How candidates are ranked: by a sum of four terms, with the weights of the job's strategy.
+"""How candidates are ranked: by a sum of five terms, with the weights of the job's strategy.
 
     price          how much dearer than the cheapest candidate, per hour of work (`work`): 0.25 = a quarter dearer
     free           the free part of the flavor's devices in the cluster: 0 none, 1 all (negative: the emptier the better)
     cluster_free   the same over all devices of the cluster
     stranding      the GPUs that would be unusable for the usual pods (`fragmentation`); for jobs of one pod set
+    carbon         how much more an hour of work emits than on the candidate that emits least, as with the price
 
 Where a gang would not keep to the domain that it prefers, `preference.WIDER` is added.
 
@@ -11,7 +12,7 @@ Candidates on which a job would miss its deadline (`deadlines`) rank after all o
 
 The lowest sum wins; of equal sums the shortest pull (`pulls`), then the order of cluster ids and flavor names. Candidates
 with a price rank before all others, then those without a price for the place or the data's move, then pods without a GPU on
-nodes with GPUs.
+nodes with GPUs. Where carbon counts, candidates whose emissions are not known come after all of these.
 """
 
 from dataclasses import replace
@@ -54,6 +55,17 @@ def price_terms(weights: Weights, ask: Ask, is_allowed: Mask, work: Work | None)
     if work is not None and work.late is not None:
         tier = tier + _LATE * work.late[ask.pools].max(axis=1)
     terms: Floats = weights.price * _bounded(cost / cheapest - 1.0) + _A_TIER * tier
+    if weights.carbon:
+        terms += _carbon_terms(weights.carbon, ask, is_allowed, work)
+    return terms
+
+
+def _carbon_terms(weight: float, ask: Ask, is_allowed: Mask, work: Work | None) -> Floats:
+    emitted = ask.hourly_emissions if work is None else ask.hourly_emissions * work.hours(ask)
+    is_unknown = np.isnan(emitted)
+    emitted = np.nan_to_num(emitted)
+    least = _cheapest(emitted, is_allowed & ~is_unknown, is_allowed)
+    terms: Floats = weight * _bounded(emitted / least - 1.0) + 4 * _A_TIER * is_unknown
     return terms
 
 

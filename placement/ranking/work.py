@@ -51,6 +51,14 @@ class Work:
     late: Ints | None = None
     """Per pool, how late the job could be there (`deadlines.late_places`); None for jobs without a deadline."""
 
+    def hours(self, ask: Ask) -> Floats:
+        """How many hours an hour of work takes on each candidate, with what interruptions lose."""
+        paces = self._paces_on(ask)
+        found: Floats = np.ones(len(ask.pools)) if paces is None else paces
+        if self.exposure is not None:
+            found = found * self.exposure.slowdown(ask.pools, paces)
+        return found
+
     def hourly(self, cost: Floats, ask: Ask) -> Floats:
         """The cost of an hour of work on each candidate, given the hourly `cost` there. Unknown egress counts as 0."""
         paces = self._paces_on(ask)

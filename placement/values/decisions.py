@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from .datasets import Egress
+from .emissions import Emitted
 
 
 class Reason(NamedTuple):
@@ -87,6 +88,8 @@ class Placement(NamedTuple):
     """How many hours an hour of its work takes there (`pace`)."""
     pull: Pull | None = None
     """The slowest pull of its images; None if it is not known which nodes have them."""
+    emitted: Emitted | None = None
+    """None if its strategy does not count carbon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from .consolidation import Consolidating
 from .datasets import DataNeed
 from .decisions import KeptRoom
 from .elastic import Elastic
+from .emissions import Emissions
 from .gpu_needs import GpuNeeds
 from .images import KnownImage
 from .limits import LimitState as LimitState
@@ -79,9 +80,7 @@ class ClusterRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Places that open to a job after it has waited this long. Empty means anywhere; regions may
-    contain `*` wildcards.
-    """
+    """Places that open to a job after it has waited this long. Empty means anywhere; regions may contain `*`."""
 
     after_seconds: int
     clusters: tuple[str, ...] = ()
@@ -229,7 +228,7 @@ class FleetFlavor:
 
     `unit_price` is per unit and hour (a GPU, a slice, a share; for CPU-only flavors a core); None if not priced.
     `cpu_price` (per core) and `memory_price` (per GiB) are added to it; None if it includes them. A pod without a GPU
-    on a flavor with GPUs pays only `guest_cpu_price` and `guest_memory_price`; if both are None, it has no price.
+    on a flavor with GPUs pays only `guest_cpu_price` and `guest_memory_price`; None: no price. Without `emissions`, they are not known.
     """
 
     name: str
@@ -252,6 +251,7 @@ class FleetFlavor:
     """Announced prices that are not in force yet, the earliest first."""
     interruptions_per_hour: float = 0.0
     """The expected rate at which a job on it loses its pods; 0 for capacity that is not spot."""
+    emissions: Emissions | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The strategies by name: weights over four terms, documented in docs/reference/strategies.md.
+"""The strategies by name: weights over five terms, documented in docs/reference/strategies.md.
 
 `ranking/strategies.py` ranks the candidates by them. A policy may replace a strategy's weights.
 """
@@ -15,6 +15,7 @@ class Weights:
     free: float = 0.0
     cluster_free: float = 0.0
     stranding: float = 0.0
+    carbon: float = 0.0
 
 
 STRATEGIES: Mapping[str, Weights] = {
@@ -23,9 +24,12 @@ STRATEGIES: Mapping[str, Weights] = {
     "soonest": Weights(price=0.1, free=-1.0),
     "pack": Weights(price=0.001, cluster_free=0.25, stranding=1.0),
     "spread": Weights(price=0.001, free=-1.0),
+    "greenest": Weights(price=0.001, free=0.0002, carbon=1000.0),
 }
 STRATEGY_NAMES = tuple(STRATEGIES)
 """The default of a tenant whose policies set none is the first of these that they allow."""
+STRATEGIES_OF_POLICIES = tuple(name for name in STRATEGY_NAMES if name != "greenest")
+"""Those that the table of policies accepts."""
 TERMS = ("price", "free", "cluster_free", "stranding")
 BOUNDS: Mapping[str, tuple[int, int]] = {
     "price": (0, 1000),
@@ -33,4 +37,4 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
     "cluster_free": (-10, 10),
     "stranding": (0, 10),
 }
-"""The bounds of a tenant's own weights."""
+"""The bounds of a tenant's own weights. Carbon has none: no policy sets it."""

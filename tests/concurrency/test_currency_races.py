@@ -1,20 +1,23 @@
 """Rates that come while days are posted and converted, with real commits."""
 
 import threading
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
-from django.db import transaction
+from django.db import IntegrityError, transaction
+from psycopg.types.range import TimestamptzRange
 
 from billing.engine.ledger import Entry, Line
-from billing.models import ConversionDay, LedgerEntry, LedgerLine
-from billing.operations import conversion, periods, posting, record_runs
+from billing.models import Budget, ConversionDay, LedgerEntry, LedgerLine, Price, Rate
+from billing.operations import conversion, create_price, periods, posting, record_runs
 from billing.operations.conversion import convert_day, convert_days
 from billing.operations.exchange import NewRate, set_billing_currency, set_exchange_rate
+from billing.operations.prices import NewPrice
 from billing.queries import discrepancies, exchange
+from foundation.problems import Invalid
 from tenancy.queries import SYSTEM
-from tests.builders import make_run
+from tests.builders import make_budget, make_cluster, make_flavor, make_run
 from tests.concurrency.test_quota_races import at_once
 from tests.rooms.billing.ledgers import at, priced_cluster
 
@@ -79,3 +82,49 @@ def test_a_charge_without_a_rate_waits_although_its_day_is_converted_meanwhile(m
     assert at_once([lambda: convert_day(row.id), post])[0]
     assert ConversionDay.objects.get().day == row.day
     assert not discrepancies()
+
+
+def outcome(work):
+    """Whether it was done, rather than refused by an operation or by the database."""
+    try:
+        work()
+    except (Invalid, IntegrityError):
+        return False
+    return True
+
+
+def priced_raw(rate, currency):
+    valid = TimestamptzRange(datetime(2026, 10, 1, tzinfo=UTC), None)
+    return Price.objects.create(rate=rate, unit_price=1, currency=currency, valid=valid)
+
+
+def race(turn, is_raw):
+    """Two prices and a budget of a new organisation, each in another currency: which were done, and what stands."""
+    path = f"org{turn}"
+    rates = []
+    for name in ("a", "b"):
+        cluster = make_cluster(path, f"{name}{turn}")
+        make_flavor(cluster, "h100")
+        rates.append(Rate.objects.create(cluster=cluster, flavor="h100", capacity_type="on_demand"))
+
+    def price(rate, currency):
+        if is_raw:
+            return priced_raw(rate, currency)
+        return create_price(SYSTEM, NewPrice(rate.cluster.name, "h100", Decimal(1), currency))
+
+    works = [
+        lambda: price(rates[0], "USD"),
+        lambda: price(rates[1], "EUR"),
+        lambda: make_budget(path, "10", currency="CHF"),
+    ]
+    done = at_once([lambda work=work: outcome(work) for work in works])
+    prices = Price.objects.filter(rate__in=rates).values_list("currency", flat=True)
+    return done, {*prices, *Budget.objects.filter(tenant__path=path).values_list("currency", flat=True)}
+
+
+@pytest.mark.parametrize("is_raw", [True, False], ids=["past the operations", "by operations"])
+def test_of_prices_and_a_budget_in_three_currencies_at_the_same_moment_one_stands(is_raw):
+    """The first one; the others find it, although it had not committed when they began."""
+    for turn in range(4):
+        done, currencies = race(turn, is_raw)
+        assert (sum(done), len(currencies)) == (1, 1)

@@ -159,7 +159,7 @@ def test_figures_by_which_places_are_ranked():
     assert (pulls.STEP_SECONDS, shortages.REASONS_NAMED, candidates.MOST_COMBINATIONS) == (10, 4, 256)
     assert (gpu_names.MOST_NEAREST, gpu_names.LEAST_LIKENESS, amounts.USUAL_VENDOR) == (3, 0.5, "nvidia")
     assert strategies.TERMS == ("price", "free", "cluster_free", "stranding")
-    assert strategies.STRATEGY_NAMES == ("balanced", "cheapest", "soonest", "pack", "spread")
+    assert strategies.STRATEGY_NAMES == ("balanced", "cheapest", "soonest", "pack", "spread", "greenest")
     assert pools.WIDTH_OF_LEVEL == {"node": 0, "clique": 1, "rack": 2, "block": 3, "zone": 4, "cluster": 5}
     assert (siting.TIGHTNESS_OF_A_UNIT, siting.PERCENT, pools.ADMITTED, pools.WHOLE) == (2**31, 100, 2**31, 1000)
 

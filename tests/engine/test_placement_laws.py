@@ -17,6 +17,7 @@ from placement.ranking.feasibility import never_fits
 from placement.ranking.fragmentation import typical_of
 from placement.values.budgets import BudgetState, BudgetWindow
 from placement.values.elastic import Elastic
+from placement.values.emissions import Emissions
 from placement.values.model import StrategyWeights, TenantPolicy, Tier
 from placement.values.strategies import STRATEGIES
 from tests.laws import examples
@@ -34,6 +35,10 @@ FLAVORS = [
     flavor(A100, price="0.5", sharing="timeslice:4"),
     flavor("", price="0.03"),
 ]
+EMISSIONS = [
+    None, Emissions(), Emissions(Decimal(500), Decimal("2.5"), Decimal("0.25")), Emissions(Decimal(30)), Emissions(None, Decimal(3)),
+    Emissions(Decimal(0), Decimal(0)),
+]  # fmt: skip
 HOME_FIRST = (Tier(0, clusters=("c1",)), Tier(60, regions=("us-*",)), Tier(3600))
 RESERVED = [str(UUID(int=number)) for number in range(1, 4)]
 TENANTS = ["acme", "acme/ml", "acme/ml/vision", "globex/a"]
@@ -44,6 +49,7 @@ def clusters(draw):
     made = []
     for number in range(draw(st.integers(1, 4))):
         offered = draw(st.lists(st.sampled_from(FLAVORS), min_size=1, max_size=3, unique_by=lambda one: one.name))
+        offered = [replace(one, emissions=draw(st.sampled_from(EMISSIONS))) for one in offered]
         nodes = [draw(nodes_of(offered, f"n{number}-{n}")) for n in range(draw(st.integers(1, 6)))]
         made.append(
             cluster(

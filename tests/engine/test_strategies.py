@@ -27,9 +27,9 @@ def chosen(strategy, fleet, *asked):
 
 def test_the_page_has_the_weights_of_every_strategy():
     rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    documented = {cells[0].strip(" `"): tuple(float(cell.strip() or 0) for cell in cells[1:5]) for cells in rows}
+    documented = {cells[0].strip(" `"): tuple(float(cell.strip() or 0) for cell in cells[1:6]) for cells in rows}
     assert documented == {
-        name: (weights.price, weights.free, weights.cluster_free, weights.stranding)
+        name: (weights.price, weights.free, weights.cluster_free, weights.stranding, weights.carbon)
         for name, weights in STRATEGIES.items()
     }
 

@@ -32,7 +32,7 @@ GIB = 2**30
 HOUR = 3600
 DAY = 24 * HOUR
 REGIONS = ("eu-west", "us-east", "ap-south")
-STRATEGIES = ["cheapest", "balanced", "soonest", "pack", "spread"]
+STRATEGIES = ["cheapest", "balanced", "soonest", "pack", "spread", "greenest"]
 sizes = st.integers(1, 2**50)
 prices = st.decimals(0, 1000, places=6)
 speeds = st.integers(1, 1_000_000)

@@ -74,7 +74,7 @@ STRATEGY = Addition(
         (
             "docs/reference/strategies.md",
             "| `cheapest` |",
-            "| `fullest` | 0.1 | 0.2 | | | The fuller place, even if it is a little dearer |\n",
+            "| `fullest` | 0.1 | 0.2 | | | | The fuller place, even if it is a little dearer |\n",
         ),
         ("docs/reference/job-spec.md", " | `balanced` |\n", ", `fullest`"),
     ],

@@ -79,6 +79,7 @@ def test_a_submitted_job_is_shown_in_full(api, user):
         "provisional": True,
         "unpriced": False,
         "not_charged": "0.000000",
+        "beside": [],
     }
     assert job["created_at"].endswith("Z")
     assert job["spec"]["tenant"] == TENANT
@@ -359,6 +360,7 @@ def test_a_finished_job_that_never_ran_has_cost_nothing_for_good(api):
         "provisional": False,
         "unpriced": False,
         "not_charged": "0.000000",
+        "beside": [],
     }
 
 

@@ -82,6 +82,7 @@ def test_a_running_job_costs_what_it_ran_so_far_before_anything_is_recorded(nort
         "provisional": True,
         "unpriced": False,
         "not_charged": "0.000000",
+        "beside": [],
     }
     listed = client.get("/api/v1/jobs", headers=bearer(user)).json()["items"][0]["cost"]
     assert listed == shown
