@@ -10,7 +10,7 @@ from federation import operations
 from federation.models import Attempt, Job, Move
 from federation.queries.quotes import _desk
 from tenancy.queries import actor_for
-from tests.browser.reading import fits
+from tests.browser.reading import FITS, fits
 from tests.builders import make_tenant
 from tests.live import simulated_cluster
 from tests.live_fixtures import home as home  # clusters keep their state there
@@ -83,6 +83,6 @@ def test_moves_for_price_and_deadline_are_on_the_page_of_the_job(window, admin, 
         card = w.page.get_by_role("region", name="Moves for price and deadline")
         expect(card).to_contain_text("Costs less")
         expect(card).to_contain_text("32.00")
-        assert not w.page.evaluate(WIDE)
+        assert w.page.evaluate(FITS)
         if folder := os.environ.get("PICTURES"):
             card.screenshot(path=f"{folder}/{width}-{scheme}.png")

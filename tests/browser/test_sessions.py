@@ -11,7 +11,7 @@ from federation.models import Attempt
 from federation.operations import issue_ticket
 from foundation.clock import now
 from tenancy.models import RoleBinding
-from tests.browser.reading import fits
+from tests.browser.reading import FITS, fits
 from tests.builders import actor_for, bind
 from tests.rooms.federation.test_sessions import running
 
@@ -97,7 +97,7 @@ def test_what_the_gateway_says_at_a_sessions_address_is_a_page(window, admin, li
         assert w.open(path).status == status
         assert w.page.get_by_role("heading").inner_text() == title
         assert words in w.page.get_by_role("main").inner_text()
-        assert not w.page.evaluate(WIDE)
+        assert w.page.evaluate(FITS)
         dark = w.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 18, 25)"
         assert dark is (look[1] == "dark")
 

@@ -100,7 +100,9 @@ def test_files_of_usage_have_the_energy_and_emissions_of_the_report(north, clien
         make_run(north, "acme/one", started_at=at(5, 9), until_at=at(5, 12), gpu_model="H100", memory_mib=10240),
         make_run(north, "acme/two", started_at=at(6, 9), until_at=at(6, 10), gpu_model="B200"),
     ])  # fmt: skip
-    content = client.get("/api/v1/exports/usage", {"month": "2026-10", "tenant": "acme"}, headers=bearer(person("finance")))
+    content = client.get(
+        "/api/v1/exports/usage", {"month": "2026-10", "tenant": "acme"}, headers=bearer(person("finance"))
+    )
     rows = list(csv.DictReader(io.StringIO(b"".join(content.streaming_content).decode())))
     whole = usage_report(SYSTEM, "acme", at(1), at(1, month=11), with_carbon=True).total.carbon
     for name in ("energy_kwh", "emissions_g", "embodied_emissions_g", "energy_without_intensity_kwh"):

@@ -93,7 +93,9 @@ def test_it_stays_while_a_job_of_another_organisation_waits_for_room_but_not_if_
 
 def test_a_job_that_no_cluster_could_run_keeps_none_from_growing(grown, submitter):
     waiting = submit(submitter, gpu_job("waiting"))
-    large = [{**one, "gpu": {**one["gpu"], "count": 64}} for one in waiting.spec["pod_sets"]]  # the node that it fitted is gone
+    large = [
+        {**one, "gpu": {**one["gpu"], "count": 64}} for one in waiting.spec["pod_sets"]
+    ]  # the node that it fitted is gone
     Job.objects.filter(id=waiting.id).update(spec={**waiting.spec, "pod_sets": large})
     never = {"cluster": "east", "code": "never_fits", "message": "no node is large enough", "is_for_good": True}
     full = {**never, "code": "not_enough_free", "is_for_good": False}
