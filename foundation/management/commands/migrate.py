@@ -100,17 +100,18 @@ def new_models_alone() -> Iterator[None]:
     Django also renders every model again to which it is related in any number of steps: nearly all, for each of a hundred tables.
     The new model's relations are there without that, in both directions.
     """
-    related = ProjectState._find_reload_model  # noqa: SLF001 - there is no other place for it
+    states: Any = ProjectState  # whose stubs leave out what is private
+    related = states._find_reload_model  # noqa: SLF001 - there is no other place for it
 
     def alone_if_new(state: Any, app_label: str, model_name: str, delay: bool = False) -> Any:  # noqa: FBT001, FBT002 - Django's
         is_new = model_name not in state.apps.all_models[app_label]
         return {(app_label, model_name)} if is_new else related(state, app_label, model_name, delay)
 
-    ProjectState._find_reload_model = alone_if_new  # noqa: SLF001 - there is no other place for it
+    states._find_reload_model = alone_if_new  # noqa: SLF001 - there is no other place for it
     try:
         yield
     finally:
-        ProjectState._find_reload_model = related  # noqa: SLF001 - as it was
+        states._find_reload_model = related  # noqa: SLF001 - as it was
 
 
 @contextmanager

@@ -276,9 +276,9 @@ def test_a_stopping_bell_waits_for_work_that_ends_and_leaves_what_does_not(monke
 @pytest.mark.parametrize(("have_ended", "codes"), [(True, []), (False, [0])])
 def test_a_bells_process_ends_with_the_work_that_it_leaves(monkeypatch, have_ended, codes):
     ended = []
-    monkeypatch.setattr(beat.Bell, "run", lambda _: have_ended)
-    monkeypatch.setattr(beat.os, "_exit", ended.append)
-    monkeypatch.setattr(beat.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(Bell, "run", lambda _: have_ended)
+    monkeypatch.setattr("os._exit", ended.append)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(beat, "serve_metrics", lambda _: None)
     beat.Command().handle()
     assert ended == codes
