@@ -19,6 +19,8 @@ from . import (
     elastic,
     image_pulls,
     logs,
+    object_copies,
+    opening,
     previewing,
     saving,
     supplies,
@@ -45,8 +47,9 @@ def begins_at(seed: int, rates: Mapping[str, float]) -> datetime:
 def configure(seed: int, rates: Mapping[str, float]) -> None:
     """The half-life of past use in this world, and how long jobs wait for room."""
     crowding.install(is_soon=bool({crowding.KIND, consolidating.KIND} & rates.keys()))
-    data_copies.configure(is_on=data_copies.KIND in rates)
+    data_copies.configure(is_on=data_copies.KIND in rates, is_stored=object_copies.KIND in rates)
     elastic.configure(is_on=elastic.KIND in rates)
+    opening.configure(is_on=opening.KIND in rates)
     is_other = "limits_shaped" in rates and seed % 2 == 0
     settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
 
@@ -60,6 +63,7 @@ def begin(world: "World") -> None:
     crowding.begin(world)
     consolidating.begin(world)
     elastic.begin(world)
+    object_copies.begin(world)
     data_copies.begin(world)
     attaching.begin(world)
     previewing.begin(world)
@@ -69,7 +73,7 @@ def begin(world: "World") -> None:
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
     """The routines, some of which run more often in worlds that are about them."""
     hasty = budgeted.hastened(bad_nodes.hastened(schedules, faults), faults)
-    return data_copies.added(image_pulls.added(hasty, faults), faults)
+    return data_copies.added(image_pulls.added(opening.hastened(hasty, faults), faults), faults)
 
 
 def submissions_of(world: "World") -> list[Submission]:
@@ -104,6 +108,8 @@ def _equip(seed: int, rates: Mapping[str, float], found: list[Submission]) -> No
         elastic.equip(seed, found)
     if saving.KIND in rates:
         saving.equip(seed, found)
+    if opening.KIND in rates:
+        opening.equip(seed, found[1:] if "gate_refused" in rates else found)
 
 
 def few(found: list[Thing], most: int | None) -> list[Thing]:

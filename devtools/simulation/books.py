@@ -27,6 +27,7 @@ from .adjustments import MONTH, adjust, key_of_a_day
 from .backend.base import DatabaseWrapper
 from .bad_days import BadDay
 from .committing import Commit
+from .emitting import Emit
 from .exchanging import Exchange
 from .finance import Doing, Finance
 from .processes import Process
@@ -195,6 +196,7 @@ class Clerk:
         self._finance = Finance(actor, chance, world.decided)
         self._exchange = Exchange(actor, world)
         self._commit = Commit(actor, world)
+        self._emit = Emit(actor, world)
 
     def first_wishes(self, count: int) -> list[Doing]:
         """Things to do on the next day. A budget is needed for much of it."""
@@ -214,7 +216,7 @@ class Clerk:
         )
 
     def _with_others(self, doings: list[Doing]) -> list[Doing]:
-        return self._commit.added_to(self._exchange.added_to(doings))
+        return self._emit.added_to(self._commit.added_to(self._exchange.added_to(doings)))
 
     def _on_the_next_day(self) -> Doing:
         if self._chance.random() < OFTEN:

@@ -25,9 +25,15 @@ DOINGS = 4
 """How much each accountant does of it, on the next day and a month later."""
 NAMES = ("early", "late", "owned")
 HOUR = timedelta(hours=1)
-HOURS = (1, 2, 24, 200, 2000)
-"""How long a commitment lasts: some end with the day, others go on after the last month."""
+HOURS = (1, 2, 2, 24, 24, 24, 60, 60, 2000)
+"""How long a commitment lasts: some end with the day, few go on after the last month, because each of their days is split again with
+each version.
+"""
+STARTS = (-24 * 40, -2, -2, -1, -1, 0, 0, 0, 0, 0, 1, 1)
+"""How many hours after the world's beginning it starts."""
 UNITS = (1, 1, 4, 64)
+WRONG = 0.08
+"""The share of the files that cannot be read."""
 COMMITTING = ("validation_failed", "commitments_changed", "not_found")
 A_UNIT_HOUR = 3_600_000_000
 """In thousandths of a unit times milliseconds."""
@@ -61,6 +67,8 @@ class Commit:
     def _commit(self, how: str, names: list[str], chance: random.Random) -> None:
         """Applies a file of these; some without a plan, and some by a plan that does not count any more."""
         text = "commitments:\n" + "".join(self._terms(name, chance) for name in names)
+        if chance.random() < WRONG:
+            text = text.replace("kind:", "sort:")
         if how == "commits":
             apply_commitments(self._actor, "acme", text)
             return
@@ -69,7 +77,7 @@ class Commit:
             apply_commitments(self._actor, "acme", text, plan.digest if chance.random() < 0.9 else "another")
 
     def _terms(self, name: str, chance: random.Random) -> str:
-        start = self._begins_at + chance.choice((-24 * 40, -2, -1, 0, 0, 0, 1)) * HOUR
+        start = self._begins_at + chance.choice(STARTS) * HOUR
         until = start + chance.choice(HOURS) * HOUR
         flavors = [*Flavor.objects.order_by("name").values_list("name", flat=True).distinct(), "none-such"]
         clusters = chance.choice(([CLUSTERS[0]], [CLUSTERS[1]], list(CLUSTERS), list(CLUSTERS)))

@@ -19,6 +19,7 @@ from foundation.problems import Conflict, NotFound
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
+from . import object_copies
 from .administration import cluster_id
 from .clients import Submission
 from .faults import Faults
@@ -41,9 +42,10 @@ RESTED_SECONDS = (5.0, 40.0)
 """After which time what was changed is changed back."""
 
 
-def configure(*, is_on: bool) -> None:
-    """Whether this installation copies data."""
+def configure(*, is_on: bool, is_stored: bool) -> None:
+    """Whether this installation copies data, and whether from an object store."""
     settings.STAGE_IMAGE = IMAGE if is_on else ""
+    object_copies.configure(is_on=is_on and is_stored)
 
 
 def equip(seed: int, submissions: list[Submission]) -> None:
@@ -64,8 +66,9 @@ def begin(world: "World") -> None:
 def _provide() -> None:
     if not Dataset.objects.filter(name=DATASET).exists():
         create_dataset(SYSTEM, "acme", DATASET, size_bytes=SIZE, locations=[Location(region="elsewhere")])
+    archive = object_copies.STORE if settings.OBJECT_STAGE_IMAGE else STORAGES[0]
     for name in CLUSTERS:
-        for storage in STORAGES:
+        for storage in (archive, *STORAGES[1:]):
             _try(lambda name=name, storage=storage: create_storage(SYSTEM, cluster_id(name), storage))  # type: ignore[misc]
         _try(lambda name=name: _make(name))  # type: ignore[misc]
 

@@ -177,6 +177,8 @@ def configure(url: str) -> None:
             "SWITCHYARD_PREPARED_STATEMENTS": "0",
             "SWITCHYARD_ALLOW_SIMULATION": "1",
             "SWITCHYARD_PUBLIC_URL": "https://switchyard.example",
+            # Who opened a session is tied to the hash that the user's sessions carry.
+            "SWITCHYARD_SECRET_KEY": "of simulated processes",
             "SWITCHYARD_METRICS_PORT": "0",
             # Sooner than usual, so that a run need not be long to lose a cluster.
             "SWITCHYARD_CLUSTER_LOST_SECONDS": "10",

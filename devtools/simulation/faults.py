@@ -143,6 +143,11 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "cut_at_release": (0.05, 0.2),
     # from the beginning on
     "saved": (1.0, 1.0),
+    # when accountants work
+    "emitted": (1.0, 1.0),
+    # events
+    "opened": (1.0, 2.0),
+    "stored": (1.0, 2.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -158,7 +163,7 @@ EVENTS = (
     "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
     "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report", "restored_over_run", "bulk_asked", "asked_in_vain",
     "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused", "pressed",
-    "tree_applied", "quota_asked", "limits_shaped", "prepulled", "staged", "attached", "previewed",
+    "tree_applied", "quota_asked", "limits_shaped", "prepulled", "staged", "attached", "previewed", "opened", "stored",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

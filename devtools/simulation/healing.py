@@ -18,6 +18,7 @@ from . import (
     consolidating,
     data_copies,
     image_pulls,
+    object_copies,
     outages,
     overtaken,
     spoiling,
@@ -75,6 +76,7 @@ def heal(world: "World") -> None:
     bad_nodes.heal(world)
     image_pulls.heal(world)
     data_copies.heal(world)
+    object_copies.begin(world)
     attaching.provide(world)
     world.wish("removes limits on submission", lambda: submission_limits.delete_all(world))
     world.wish("removes rules of failures", catalogue.remove_rules)

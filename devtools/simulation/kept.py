@@ -46,6 +46,9 @@ NEWER = (
     "window_passes",
     "cut_at_release",
     "saved",
+    "emitted",
+    "opened",
+    "stored",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 

@@ -29,10 +29,10 @@ class Scale:
     doubled: float = 0.5
     """How often there are two bells, two observers or two workers."""
     books: float = 1.0
-    """In how many worlds accountants work."""
+    """In how many worlds accountants work. Their work costs the same in each, so they do it where more kinds concern it."""
 
 
-WHOLE = Scale("whole")
+WHOLE = Scale("whole", books=2.5)
 SMALL = Scale(
     "small",
     chaos_seconds=(12.0, 40.0),
@@ -44,7 +44,7 @@ SMALL = Scale(
     haste=0.4,
     paces=(3.0, 5.0),
     doubled=0.3,
-    books=0.25,
+    books=0.1,
 )
 SCALES = {one.name: one for one in (WHOLE, SMALL)}
 

@@ -121,6 +121,8 @@ class World:
     """Whether accountants have posted, closed and corrected what the world cost."""
     decided: list[tuple[UUID, str]] = field(default_factory=list)
     """What accountants decided of unusual days, and was acknowledged: the day's row, and its outcome."""
+    imported: set[tuple[Any, ...]] = field(default_factory=set)
+    """The rows that accountants imported, and of which they know it (`emitting.py`)."""
     proof: list[str] = field(default_factory=list)
     """What the gateway's own proof found at the end."""
     wishes: list[Wish] = field(default_factory=list)

@@ -6,7 +6,7 @@ from types import ModuleType
 from greenlet import getcurrent, greenlet
 
 from devtools.simulation import lines
-from devtools.simulation.lines import MEASURED, NOT_MEASURED, ROOT, Lines, ranges
+from devtools.simulation.lines import LEFT_OUT, MEASURED, ROOT, Lines, figures_of, lines_of, ranges
 
 INNER = """
 def go(hand_over):
@@ -35,7 +35,29 @@ def test_what_is_measured_exists():
     for patterns in MEASURED.values():
         for pattern in patterns:
             assert list(ROOT.glob(pattern)), pattern
-    assert all((ROOT / name).exists() for name in NOT_MEASURED)
+
+
+def test_what_is_left_out_exists_and_has_a_reason():
+    files = [path for patterns in MEASURED.values() for pattern in patterns for path in ROOT.glob(pattern)]
+    for what, why in LEFT_OUT.items():
+        assert any(lines_of(what, path) for path in files), what
+        assert len(why.split()) > 4
+
+
+def test_the_figures_say_what_there_is_with_what_is_left_out_and_without(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "ROOT", tmp_path)
+    monkeypatch.setattr(lines, "MEASURED", {"here": ("*.py",)})
+    monkeypatch.setattr(lines, "LEFT_OUT", {"demo.py": "a demo", "row.py __str__": "a name"})
+    (tmp_path / "demo.py").write_text("one = 1\ntwo = 2\n")
+    (tmp_path / "row.py").write_text(
+        "class Row:\n    def __str__(self):\n        return 'row'\n\n    def go(self):\n        return 1\n"
+    )
+    found = figures_of([{"demo.py": [], "row.py": [1, 2, 5]}, {"demo.py": [], "row.py": [1]}])
+    assert found == {
+        "percent": 75.0, "lines": 4, "rooms": {"here": 75.0}, "with_left_out": {"percent": 42.9, "lines": 7, "rooms": {"here": 42.9}},
+        "left_out": {"demo.py": {"lines": 2, "why": "a demo"}, "row.py __str__": {"lines": 1, "why": "a name"}},
+        "not_reached": {"row.py": "6"},
+    }  # fmt: skip
 
 
 def module_of(path, text):

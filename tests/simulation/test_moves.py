@@ -16,7 +16,7 @@ ELSEWHERE = {
     "late", "service_name_taken", "wishes_refused", "gate_forbidden", "gate_refused",
     "release_unheard", "nodes_kill", "month_ends", "unannounced", "overtaken", "logs_decide",
     "budgeted", "room_kept", "exchanged", "consolidated", "committed",
-    "deletes_behind", "hangs_long", "elastic", "window_passes", "cut_at_release", "saved",
+    "deletes_behind", "hangs_long", "elastic", "window_passes", "cut_at_release", "saved", "emitted",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 
@@ -40,6 +40,8 @@ def handlers():
         mischief,
         mistakes,
         notices,
+        object_copies,
+        opening,
         outages,
         previewing,
         questions,
@@ -59,6 +61,8 @@ def handlers():
         hidden_pods,
         image_pulls,
         notices,
+        object_copies,
+        opening,
         outages,
         reservations,
         restores,
