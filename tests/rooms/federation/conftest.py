@@ -5,9 +5,9 @@ import math
 import pytest
 
 from tests.live_fixtures import cluster, home, kept_pools, submitter
-from tests.rooms.federation.forging import books
+from tests.rooms.federation.forging import books, unguarded
 
-__all__ = ["books", "cluster", "home", "kept_pools", "submitter"]
+__all__ = ["books", "cluster", "home", "kept_pools", "submitter", "unguarded"]
 
 
 @pytest.fixture(autouse=True)

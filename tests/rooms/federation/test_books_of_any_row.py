@@ -4,7 +4,7 @@ import pytest
 
 from federation.operations import prove_books
 from tests.kept_rows import written_once
-from tests.rooms.federation.forging import forge, loosen
+from tests.rooms.federation.forging import loosen, write
 
 pytestmark = pytest.mark.django_db
 
@@ -28,7 +28,7 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="module")
-def loosened(books, django_db_blocker):
+def loosened(unguarded, django_db_blocker):
     """The ledger, without what would refuse such rows."""
     with written_once(django_db_blocker, _loosen) as found:
         yield found
@@ -53,7 +53,7 @@ def _loosen():
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize(("row", "said"), HOSTILE.items())
 def test_the_proof_survives_any_row_and_tells_it(loosened, row, said, full):
-    forge(row)
+    write(row)
     told = "\n".join(prove_books(full=full).told)
     assert said in told
     assert "could not check" not in told
