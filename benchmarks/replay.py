@@ -1,14 +1,15 @@
 """Waiting, utilisation and cost in virtual time: `make bench-replay` (TRACES=folder).
 
 Gang-heavy job lists derived from Microsoft's Philly trace arrive at ten clusters of 8-GPU nodes hung on a real topology
-tree and priced as ten clouds price an A100-80GB; jobs depart when they have run. The true engine plays against three
-plain gateways in the product's own simulator (`manage.py replay`). All clusters run the same scheduler, which spreads
+tree and priced as ten clouds price an A100-80GB; jobs depart when they have run. The true engine plays against plain
+gateways in the product's own simulator (`manage.py replay`). All clusters run the same scheduler, which spreads
 pods over its nodes as kube-scheduler does and follows node hints; the plain gateways give none. Each job carries an
 estimate of its run time as users give them: too long by a factor between one and five (the f-model of Mu'alem and
-Feitelson, IEEE TPDS 12(6), 2001), the same for all gateways; only `switchyard` orders its queue by it;
-`switchyard_submitted` (SWITCHYARD_QUEUE_ORDER=submitted) is the engine without. With --packed a second table takes the
-hints away and lets every cluster pack, so that nothing but the gateways' choices differ. Then 25,000 GPUs under a queue
-that does not run dry, on which a node fails every 2.5 hours.
+Feitelson, IEEE TPDS 12(6), 2001), the same for all gateways. `switchyard` orders its queue by it;
+`switchyard_submitted` (SWITCHYARD_QUEUE_ORDER=submitted) is the engine without. `cheapest_ratio` and `easy_backfill` have
+the order of `switchyard`, so that its merit is not counted as placement's; the other three ignore estimates. With
+--packed a second table takes the hints away and lets every cluster pack, so that nothing but the gateways' choices differ.
+Then 25,000 GPUs under a queue that does not run dry, on which a node fails every 2.5 hours.
 """
 
 import argparse
@@ -26,8 +27,9 @@ from typing import Any
 
 import zstandard
 
+from simulator.compared import COMPARED
 from simulator.figures import Figures
-from simulator.gateways import PLAIN, EngineGateway, Gateway, plain_gateway
+from simulator.gateways import EngineGateway, Gateway
 from simulator.simulation import replay
 from simulator.traces import compressed, read_trace
 from simulator.values import (
@@ -62,7 +64,7 @@ MOST_TOO_LONG = 5.0
 STRIDE = 0.6180339887
 """Factors go through their range by this part of it: spread evenly and never at random."""
 GATEWAYS: Mapping[str, Callable[[], Gateway]] = {
-    **{name: partial(plain_gateway, name) for name in PLAIN},
+    **COMPARED,
     "switchyard": EngineGateway,
     "switchyard_submitted": partial(EngineGateway, order="submitted"),
 }

@@ -94,27 +94,11 @@ class Consolidator:
         )
 
     def _movable(self, one: tuple[int, int, TraceJob, tuple[int, ...], float], at: datetime, layout: Layout) -> Movable:
-        number, cluster, job, nodes, started = one
-        machines = [layout.machines[node] for node in nodes]
-        began = EPOCH + timedelta(seconds=started)
-        on = Counter(machine.name for machine in machines)
+        number, _, job, *_ = one
         times = self._moved.get(number, [])
-        run = RunningJob(
-            attempt_id=UUID(int=number),
-            job_id=UUID(int=number),
-            tenant_path=job.tenant,
-            priority=job.priority,
-            cluster_id=UUID(int=cluster),
-            cluster=layout.plans[cluster].name,
-            pods=(HeldPods(machines[0].flavor, job.gpus, job.cpu_millicores, job.memory_mib, on),),
-            amounts={"gpu": job.milli, "cpu": job.cpu_millicores * job.pods},
-            started_at=began,
-            shield_until=began,
-            checkpoint_seconds=job.checkpoint_seconds,
-            estimated_seconds=job.estimated_seconds,
-        )
         rests = times[-1] + REST if times else None
         saves = job.checkpoint_seconds is not None
+        run = running_job(one, layout)
         return Movable(run, is_willing=True, saves_work=saves, moves_today=_within(times, at, A_DAY), rests_until=rests)
 
     def decide(self, snapshot: Snapshot, final: Cycle, waits: Sequence[Wait]) -> tuple[int, ...]:
@@ -133,6 +117,35 @@ class Consolidator:
             self._moved[one.movable.run.job_id.int].append(at)
             self._from[one.movable.run.cluster_id].append(at)
         return numbers
+
+
+def running_job(one: tuple[int, int, TraceJob, tuple[int, ...], float], layout: Layout) -> RunningJob:
+    """A run as the engine knows it, from its number, cluster, job, nodes and start."""
+    number, cluster, job, nodes, started = one
+    machines = [layout.machines[node] for node in nodes]
+    began = EPOCH + timedelta(seconds=started)
+    return RunningJob(
+        attempt_id=UUID(int=number),
+        job_id=UUID(int=number),
+        tenant_path=job.tenant,
+        priority=job.priority,
+        cluster_id=UUID(int=cluster),
+        cluster=layout.plans[cluster].name,
+        pods=(
+            HeldPods(
+                machines[0].flavor,
+                job.gpus,
+                job.cpu_millicores,
+                job.memory_mib,
+                Counter(machine.name for machine in machines),
+            ),
+        ),
+        amounts={"gpu": job.milli, "cpu": job.cpu_millicores * job.pods},
+        started_at=began,
+        shield_until=began,
+        checkpoint_seconds=job.checkpoint_seconds,
+        estimated_seconds=job.estimated_seconds,
+    )
 
 
 def _within(times: Sequence[datetime], at: datetime, span: timedelta) -> int:

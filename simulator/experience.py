@@ -27,7 +27,7 @@ class Experience:
     def __init__(self) -> None:
         self._histories: dict[str, RunHistory] = {}
         self._kept: dict[str, Kept] = {}
-        """By tenant, how far its estimates were kept."""
+        """By who stated them, how far estimates were kept."""
         self._predicted: dict[Groups, tuple[tuple[int, ...], Runtime | None]] = {}
 
     def remember(self, job: TraceJob, seconds: float) -> None:
@@ -38,11 +38,11 @@ class Experience:
             self._histories[key] = RunHistory((took, *known.recent_seconds[: MOST_KEPT - 1]), known.runs + 1)
         run = None if job.estimated_seconds is None else counted(job.estimated_seconds, took, is_success=True)
         if run is not None:
-            self._kept[job.tenant] = added(self._kept.get(job.tenant), run)
+            self._kept[job.stater] = added(self._kept.get(job.stater), run)
 
     def exceeded(self) -> dict[str, float]:
-        """By tenant, how many times longer than stated its runs took."""
-        return {tenant: factor_of(kept) for tenant, kept in self._kept.items()}
+        """By who stated it, how many times longer than stated runs took."""
+        return {stater: factor_of(kept) for stater, kept in self._kept.items()}
 
     def of(self, groups: Groups) -> Runtime | None:
         """The predicted next run time; None without similar runs."""

@@ -42,7 +42,9 @@ from placement.values.nodes import NodeResources, fleet_node
 
 from .consolidating import ConsolidationRule, Consolidator
 from .experience import Experience, groups_of, kind_of
+from .holding import KeptRooms
 from .members import settle
+from .reclaiming import Reclaimer
 from .shares import USUAL, FairShareRule, PastUses
 from .values import EPOCH, WHOLE, Machine, TraceJob
 from .world import Layout, Shelves
@@ -119,6 +121,7 @@ class EngineGateway:
         consolidation: ConsolidationRule | None = None,
     ) -> None:
         self.consolidator = None if consolidation is None else Consolidator(consolidation)
+        self._stoppers: list[Consolidator | Reclaimer] = [] if self.consolidator is None else [self.consolidator]
         self._order = order
         self._uses = None if fair_share is None else PastUses(fair_share)
         self._strategy = strategy
@@ -128,6 +131,12 @@ class EngineGateway:
         self._requests: dict[int, JobRequest] = {}
         self._groups: dict[int, Groups] = {}
         self._view: _View | None = None
+        self._kept = KeptRooms()
+
+    def with_quota(self, reclaimer: Reclaimer) -> "EngineGateway":
+        """The same gateway; it takes lent quota back from now on."""
+        self._stoppers.append(reclaimer)
+        return self
 
     def choose(self, queue: Sequence[tuple[int, TraceJob]], known: Known, now: float) -> list[Choice | Move]:
         if self._view is None:
@@ -141,12 +150,14 @@ class EngineGateway:
         snapshot = self._snapshot(queue, known, now)
         decisions, final = run_cycle(snapshot, self._index)
         placements = decisions.placements
+        self._kept.record(decisions.kept, snapshot.now)
         if self._uses is not None:
             jobs = dict(queue)
             self._uses.hold(jobs[placement.job_id.int] for placement in placements)
+            self._uses.keep((jobs[one.job_id.int].tenant, one.idle) for one in decisions.kept)
         chosen: list[Choice | Move] = [self._choice(placement, known) for placement in placements]
-        if self.consolidator is not None:
-            chosen += [Move(number) for number in self.consolidator.decide(snapshot, final, decisions.waits)]
+        for stopper in self._stoppers:
+            chosen += [Move(number) for number in stopper.decide(snapshot, final, decisions.waits)]
         return chosen
 
     def _snapshot(self, queue: Sequence[tuple[int, TraceJob]], known: Known, now: float) -> Snapshot:
@@ -157,7 +168,7 @@ class EngineGateway:
         runtimes = self._runtimes(queue, known)
         if self._order == "ratio":
             requests = by_response_ratio(requests, runtimes, at)
-        snapshot = Snapshot(at, self._view.clusters(), requests)
+        snapshot = self._kept.given(Snapshot(at, self._view.clusters(), requests))
         if self._uses is not None:
             running = (run.job for jobs in known.running for run in jobs.values())
             snapshot = replace(snapshot, fair_share=self._uses.shares(running, now))
@@ -169,8 +180,8 @@ class EngineGateway:
             snapshot.clusters
         ):
             snapshot = replace(snapshot, runtimes=runtimes, releases=self._releases(known, at))
-        if self.consolidator is not None:
-            snapshot = self.consolidator.given(snapshot, self._movable(known), self._requests, known.layout)
+        for stopper in self._stoppers:
+            snapshot = stopper.given(snapshot, self._movable(known), self._requests, known.layout)
         return snapshot
 
     @staticmethod
@@ -219,7 +230,7 @@ class EngineGateway:
             estimated_seconds=job.estimated_seconds,
             checkpoint_seconds=job.checkpoint_seconds,
             kind=kind_of(self._groups[number]),
-            stated_by=job.tenant,
+            stated_by=job.stater,
         )
 
     def _choice(self, placement: Placement, known: Known) -> Choice:

@@ -90,6 +90,13 @@ class TraceJob:
     """The most work that an interruption loses; None: its whole run."""
     kind: str = ""
     """Equal for jobs with similar runs; empty if the trace does not have it."""
+    user: str = ""
+    """Who submitted it, within its tenant; empty if that is not known."""
+
+    @property
+    def stater(self) -> str:
+        """Equal for the estimates of one user in one tenant."""
+        return f"{self.tenant}|{self.user}" if self.user else self.tenant
 
     @property
     def milli(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
 from fractions import Fraction
 from math import inf
 from types import ModuleType
@@ -56,7 +57,7 @@ from placement.values import gpu_needs as gpu_needs_of_values
 from placement.values import limits as limits_of_values
 from placement.values import shares as shares_of_values
 from quotas.engine import holds
-from simulator import consolidating, figures, gateways, simulation, tally, traces, values
+from simulator import consolidating, figures, gateways, reclaiming, simulation, tally, traces, values
 from simulator import shares as shares_of_simulator
 
 MODULES = (
@@ -68,6 +69,7 @@ MODULES = (
     gpu_needs_of_values, maintenance, model, nodes, preemption, shares_of_values, storages, strategies, holds, figures,
     gateways, shares_of_simulator, simulation, tally, traces, values, backtest, idle, invoices, artifacts, relocation,
     items, kueue, kueue_reading, limits_of_values, sealing, consolidation, plans_of_moves, consolidating,
+    reclaiming,
 )  # fmt: skip
 STANDS_IN = {
     # Fields of connections are named as they are where no caller names them otherwise.
@@ -132,6 +134,9 @@ STANDS_IN = {
     ("consolidation.Consolidating", "keep_seconds"): 600,
     ("consolidating.ConsolidationRule", "most_an_hour"): 24,
     ("consolidating.ConsolidationRule", "policy"): "any",
+    ("reclaiming.ReclaimRule", "most_victims"): 16,
+    ("reclaiming.ReclaimRule", "hourly_share"): 0.5,
+    ("reclaiming.ReclaimRule", "shield"): timedelta(minutes=10),
     ("shares.TenantShare", "weight"): 1.0,
     ("shares.FairShare", "strength"): 1.0,
     ("shares.FairShareRule", "strength"): 1.0,

@@ -17,10 +17,11 @@ from placement.cycle.cycle import decide
 from placement.cycle.ordering import ORDERS
 from placement.values.model import LEVELS, Topology
 from placement.values.strategies import STRATEGIES
+from simulator.compared import COMPARED, NAMES
 from simulator.exports import csv_text, json_text, table
 from simulator.figures import Figures
 from simulator.fleetfile import read_fleet
-from simulator.gateways import GATEWAYS, PLAIN, EngineGateway, Gateway, plain_gateway
+from simulator.gateways import EngineGateway, Gateway
 from simulator.report import html_page
 from simulator.shares import FairShareRule
 from simulator.simulation import replay
@@ -90,8 +91,8 @@ class Command(BaseCommand):
 
 def _add_gateway(parser: CommandParser) -> None:
     group = parser.add_argument_group("scheduler")
-    group.add_argument("--gateway", nargs="+", choices=GATEWAYS, default=["switchyard"], metavar="NAME",
-                       help=f"one or more to compare: {', '.join(GATEWAYS)}")  # fmt: skip
+    group.add_argument("--gateway", nargs="+", choices=NAMES, default=["switchyard"], metavar="NAME",
+                       help=f"one or more to compare: {', '.join(NAMES)}")  # fmt: skip
     group.add_argument(
         "--strategy", choices=sorted(STRATEGIES), default="balanced", help="strategy of all jobs (default balanced)"
     )
@@ -248,7 +249,7 @@ def _gateways(options: dict[str, Any]) -> list[Gateway]:
     rule = FairShareRule(dict(options["weight"]), options["half_life_hours"] * HOUR, options["past_strength"])
     fair_share = None if options["no_fair_share"] else rule
     engine = EngineGateway(options["strategy"], topology, options["patience_seconds"], options["order"], fair_share)
-    return [plain_gateway(name) if name in PLAIN else engine for name in dict.fromkeys(options["gateway"])]
+    return [COMPARED[name]() if name in COMPARED else engine for name in dict.fromkeys(options["gateway"])]
 
 
 def _plans(options: dict[str, Any]) -> tuple[ClusterPlan, ...]:

@@ -1,0 +1,1 @@
+"""How fairly turns are given in virtual time: `make bench-shares`."""
