@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -209,5 +210,6 @@ def test_small_runs_of_the_page_are_run_again(sound, monkeypatch, tmp_path):
     rows = [("found", 3, 57), ("longer", 5, 41), ("missed", 4, 40)]
     page.write_text("\n".join(f"| `{name}` | {seed} | {steps} | 7 | 8 | `--jobs 0` |" for name, seed, steps in rows))
     monkeypatch.setattr(hunt, "PAGE", page)
-    figures = hunt.find_small_again(World(sound, length=60))
+    small: Any = World(sound, length=60)
+    figures = hunt.find_small_again(small)
     assert figures == {"small": 3, "missed": ["missed"], "longer": ["longer", "missed"]}
