@@ -47,14 +47,7 @@ from .processes import Calls, Machine, Process, SimulatedHost, SimulatedPools, S
 from .scale import Scale, scale_of
 from .scheduler import MICROSECONDS, Scheduler
 from .size import Size
-from .stage import (
-    BELL_POLL_SECONDS,
-    CLUSTERS,
-    OBSERVER_ROUND_SECONDS,
-    identity_of,
-    nodes_of,
-    schedules,
-)
+from .stage import BELL_POLL_SECONDS, CLUSTERS, OBSERVER_ROUND_SECONDS, identity_of, nodes_of, schedules
 from .steps import StepLog
 from .swarm import ANY, Swarm
 

@@ -55,7 +55,7 @@ def test_the_forms_offer_it(client, user):
 
 
 def test_the_openapi_description_has_it(shapes):
-    assert shapes["StrategyEnum"]["enum"] == ["balanced", "cheapest", "soonest", "pack", "spread", "fullest"]
+    assert shapes["StrategyEnum"]["enum"] == ["balanced", "cheapest", "soonest", "pack", "spread", "greenest", "fullest"]
 
 
 @pytest.mark.django_db
