@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.shares.division import fair_shares, is_contended, shortfall
 from benchmarks.shares.kueue import KueueDivision
+from benchmarks.shares.plots import Played, html_page
 from benchmarks.shares.watching import DAY, Stretch, Watched
 from benchmarks.shares.world import DEALT, ESTIMATES, dealt, estimated, is_liar, lied, of_users, weights_of
 from simulator.gateways import Choice, EngineGateway, Known, Running
@@ -221,3 +222,16 @@ def test_three_of_twenty_users_lie(in_one_tenant):
     assert len({one.stater for one in jobs if is_liar(one)}) == 3
     assert all(one.estimated_seconds == 60 for one in lied(jobs) if is_liar(one))
     assert [one for one in lied(jobs) if not is_liar(one)] == [one for one in jobs if not is_liar(one)]
+
+
+def test_the_page_has_a_chart_of_each_kind_for_each_kind_of_estimates():
+    jobs = [job(1, 8, tenant=f"<{tenant}>", submitted=float(n)) for n, tenant in enumerate("abab")]
+    watched = Watched(EngineGateway(), jobs, {}, Layout([plan("c", 1)]))
+    figures = replay([plan("c", 1)], jobs, watched, Conditions())
+    page = html_page({how: [Played("switchyard", figures, watched, 0)] for how in ("true", "absent")}, 4).decode()
+    assert page.count("</svg></section>") == 6
+    assert "&lt;a&gt;" in page
+    assert "<a>" not in page
+    assert (
+        page == html_page({how: [Played("switchyard", figures, watched, 0)] for how in ("true", "absent")}, 4).decode()
+    )
