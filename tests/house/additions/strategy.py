@@ -55,7 +55,15 @@ def test_the_forms_offer_it(client, user):
 
 
 def test_the_openapi_description_has_it(shapes):
-    assert shapes["StrategyEnum"]["enum"] == ["balanced", "cheapest", "soonest", "pack", "spread", "greenest", "fullest"]
+    assert shapes["StrategyEnum"]["enum"] == [
+        "balanced",
+        "cheapest",
+        "soonest",
+        "pack",
+        "spread",
+        "greenest",
+        "fullest",
+    ]
 
 
 @pytest.mark.django_db
