@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import ROUND_UP, Decimal
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from django.db.models import Q
 
 from billing.engine.egress import EgressRate
+from billing.engine.rating import PriceSpan
 from billing.models import Price
 from clusters.models import Cluster
 from tenancy.models import Tenant
@@ -23,6 +24,7 @@ from .prices import PriceView
 
 Book: TypeAlias = Mapping[tuple[UUID, str], PriceView]
 Announced: TypeAlias = Mapping[tuple[UUID, str], tuple[tuple[datetime, PriceView | None], ...]]
+Priced = TypeVar("Priced", PriceView, PriceSpan)
 STEP = Decimal("0.000001")
 MOST = Decimal(10) ** 12
 """A price that is not below it fits no column."""
@@ -37,8 +39,8 @@ class Comparison:
         self.currency = currency or billing_currency_of(self._id, self._day.replace(day=1))
         self._rates: dict[str, Decimal | None] = {}
 
-    def price(self, view: PriceView | None) -> PriceView | None:
-        """The price in that currency, rounded up to six decimals."""
+    def price(self, view: Priced | None) -> Priced | None:
+        """The price in that currency, rounded up to six decimals; None if it is not known there."""
         if view is None or view.currency == self.currency:
             return view
         unit, cpu, memory = (
@@ -86,6 +88,15 @@ def in_comparable_currencies(
         {key: view for key, view in compared.items() if view is not None},
         {key: tuple((since, _compared(of[key[0]], view)) for since, view in later) for key, later in announced.items()},
     )
+
+
+def spans_in(currency: str, cluster_id: UUID, spans: Sequence[PriceSpan], at: datetime) -> Sequence[PriceSpan]:
+    """Those of a cluster's prices that are known in this currency, in it. No query if all are in it already."""
+    if all(span.currency == currency for span in spans):
+        return spans
+    owner = Cluster.objects.values_list("owner__path", flat=True).get(id=cluster_id)
+    its = Comparison(_root(owner), at, currency)
+    return [found for span in spans if (found := its.price(span)) is not None]
 
 
 def comparable_rates(rates: Iterable[EgressRate], at: datetime) -> tuple[EgressRate, ...]:

@@ -15,12 +15,12 @@ from federation.queries.policies import PolicyView, policy_of
 from placement.fleet.policies import Policy
 from placement.ranking.strategies import weights_of
 from placement.values.consolidation import CONSOLIDATION
-from placement.values.strategies import STRATEGIES_OF_POLICIES, STRATEGY_NAMES
+from placement.values.strategies import STRATEGY_NAMES
 from tenancy.api.views import ApiView
 
 PATTERNS = "Names; `*` matches anything. Empty allows all."
 
-STRATEGY = f"One of {', '.join(STRATEGIES_OF_POLICIES)}."
+STRATEGY = f"One of {', '.join(STRATEGY_NAMES)}."
 
 
 class WeightsShape(serializers.Serializer[Any]):

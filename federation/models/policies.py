@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from federation.engine.intake.spec import CAPACITY_TYPES
 from placement.values.consolidation import CONSOLIDATION
-from placement.values.strategies import BOUNDS, STRATEGIES_OF_POLICIES
+from placement.values.strategies import BOUNDS, STRATEGY_NAMES
 from tenancy.models import Tenant
 
 from .priority_classes import PriorityClass
@@ -35,7 +35,7 @@ class PlacementPolicy(models.Model):
         db_default="",
         help_text="Which running jobs may move so that others fit.",
     )
-    strategies = _names(len(STRATEGIES_OF_POLICIES), 20)
+    strategies = _names(len(STRATEGY_NAMES), 20)
     clusters = _names(100)
     regions = _names(100)
     capacity_types = _names(len(CAPACITY_TYPES), 20)
@@ -46,13 +46,13 @@ class PlacementPolicy(models.Model):
         verbose_name_plural = "placement policies"
         constraints = [
             models.CheckConstraint(
-                condition=Q(default_strategy__in=["", *STRATEGIES_OF_POLICIES]), name="policy_default_strategy_is_known"
+                condition=Q(default_strategy__in=["", *STRATEGY_NAMES]), name="policy_default_strategy_is_known"
             ),
             models.CheckConstraint(
                 condition=Q(consolidation__in=["", *CONSOLIDATION]), name="policy_consolidation_is_known"
             ),
             models.CheckConstraint(
-                condition=Q(strategies__contained_by=list(STRATEGIES_OF_POLICIES)), name="policy_strategies_are_known"
+                condition=Q(strategies__contained_by=list(STRATEGY_NAMES)), name="policy_strategies_are_known"
             ),
             models.CheckConstraint(
                 condition=Q(default_strategy="") | Q(strategies=[]) | Q(strategies__contains=[F("default_strategy")]),
@@ -83,7 +83,7 @@ class PolicyWeight(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["policy", "strategy", "term"], name="one_weight_per_strategy_and_term"),
-            models.CheckConstraint(condition=Q(strategy__in=STRATEGIES_OF_POLICIES), name="weighed_strategy_is_known"),
+            models.CheckConstraint(condition=Q(strategy__in=STRATEGY_NAMES), name="weighed_strategy_is_known"),
             models.CheckConstraint(
                 condition=reduce(
                     or_,

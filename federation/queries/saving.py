@@ -16,6 +16,7 @@ from django.db import connection
 from billing.engine.egress import rate_between
 from billing.engine.rating import PriceSpan
 from billing.queries import price_spans
+from billing.queries.comparable import spans_in
 from federation.engine.relocation import MOST_MOVES_A_DAY, REST
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
 from federation.queries.attested import LACKS_MANY
@@ -226,9 +227,12 @@ def _egress(
 
 
 def dated(cluster_id: UUID, flavors: Sequence[FleetFlavor], now: datetime) -> tuple[FleetFlavor, ...]:
-    """The flavors with their prices of the last days and of now, as they are in the price book, beside those announced."""
+    """The flavors with their prices of the last days and of now, as they are in the price book, beside those announced: all in the
+    currency in which placement compares them.
+    """
     spans = price_spans([cluster_id], now - HISTORY, now + timedelta(microseconds=1))
-    return tuple(_with_past(one, spans.get((cluster_id, one.name, one.capacity_type), ())) for one in flavors)
+    own = ((one, spans.get((cluster_id, one.name, one.capacity_type), ())) for one in flavors)
+    return tuple(_with_past(one, spans_in(one.currency, cluster_id, its, now)) for one, its in own)
 
 
 def _with_past(flavor: FleetFlavor, spans: Sequence[PriceSpan]) -> FleetFlavor:

@@ -18,7 +18,7 @@ from foundation.pages import Form, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from placement.values.consolidation import CONSOLIDATION
 from placement.values.model import TenantPolicy
-from placement.values.strategies import STRATEGIES_OF_POLICIES, STRATEGY_NAMES
+from placement.values.strategies import STRATEGY_NAMES
 from tenancy.queries import Actor
 from tenancy.web import action, page
 
@@ -34,7 +34,7 @@ MAY_MOVE = {
 }
 CONTROLS = {name: name for name in ("default_strategy", "default_priority_class", "consolidation", *LISTS, "weights")}
 CONSOLIDATION_OPTIONS: Options = (("", "inherited"), *((name, MAY_MOVE[name]) for name in CONSOLIDATION))
-STRATEGY_OPTIONS: Options = (("", "inherited"), *((name, name) for name in STRATEGIES_OF_POLICIES))
+STRATEGY_OPTIONS: Options = (("", "inherited"), *((name, name) for name in STRATEGY_NAMES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,6 @@ STRATEGIES: Mapping[str, Weights] = {
 }
 STRATEGY_NAMES = tuple(STRATEGIES)
 """The default of a tenant whose policies set none is the first of these that they allow."""
-STRATEGIES_OF_POLICIES = tuple(name for name in STRATEGY_NAMES if name != "greenest")
-"""Those that the table of policies accepts."""
 TERMS = ("price", "free", "cluster_free", "stranding")
 BOUNDS: Mapping[str, tuple[int, int]] = {
     "price": (0, 1000),
@@ -37,4 +35,4 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
     "cluster_free": (-10, 10),
     "stranding": (0, 10),
 }
-"""The bounds of a tenant's own weights. Carbon has none: no policy sets it."""
+"""The bounds of a tenant's own weights. No policy sets that of carbon, which `greenest` alone has."""

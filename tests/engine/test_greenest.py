@@ -15,7 +15,6 @@ from placement.fleet.emissions import emissions_text, emitted_by
 from placement.fleet.prices import Rates
 from placement.values.emissions import Emissions, Emitted
 from placement.values.model import ModelSpeed
-from placement.values.strategies import STRATEGIES_OF_POLICIES, STRATEGY_NAMES
 from tests.laws import examples
 
 from .fleets import A100, H100, flavor, job, pods, snapshot, uniform
@@ -115,10 +114,6 @@ def test_a_quote_is_what_the_cycle_decides_and_a_recording_repeats_it():
 def test_texts_say_what_is_known():
     assert emissions_text(Decimal("35.625")) == "about 35.6 g CO2e an hour"
     assert emissions_text(None) == "what it emits there is not known"
-
-
-def test_policies_name_every_strategy_but_this_one():
-    assert set(STRATEGY_NAMES) - set(STRATEGIES_OF_POLICIES) == {"greenest"}
 
 
 grams = st.one_of(st.none(), st.just(""), st.decimals(0, 10**6, places=3).map(str))

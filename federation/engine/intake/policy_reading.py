@@ -7,7 +7,7 @@ from typing import Any
 from federation.engine import names
 from placement.values.consolidation import CONSOLIDATION
 from placement.values.model import StrategyWeights, TenantPolicy
-from placement.values.strategies import BOUNDS, STRATEGIES_OF_POLICIES, TERMS
+from placement.values.strategies import BOUNDS, STRATEGY_NAMES, TERMS
 
 from .reading import Faults, Fields, child
 from .spec import CAPACITY_TYPES, DNS_LABEL
@@ -37,11 +37,11 @@ def read_policy(value: object, tenant_path: str) -> TenantPolicy:
     fields = Fields(value, "", faults, POLICY_FIELDS)
     strategies = fields.names(
         "strategies",
-        STRATEGIES_OF_POLICIES.__contains__,
-        _SAYS + ", ".join(STRATEGIES_OF_POLICIES),
-        most=len(STRATEGIES_OF_POLICIES),
+        STRATEGY_NAMES.__contains__,
+        _SAYS + ", ".join(STRATEGY_NAMES),
+        most=len(STRATEGY_NAMES),
     )
-    default = fields.choice("default_strategy", STRATEGIES_OF_POLICIES, "")
+    default = fields.choice("default_strategy", STRATEGY_NAMES, "")
     if default and strategies and default not in strategies:
         fields.fault("default_strategy", "not_allowed", "is not among the allowed strategies")
     policy = TenantPolicy(
@@ -73,7 +73,7 @@ def _read_weights(fields: Fields) -> tuple[StrategyWeights, ...]:
     read = []
     for strategy in sorted(given):
         path = child(fields.at("weights"), strategy)
-        if strategy not in STRATEGIES_OF_POLICIES:
+        if strategy not in STRATEGY_NAMES:
             fields.faults.add(path, "unknown_field", "there is no such strategy")
             continue
         own = Fields(given[strategy], path, fields.faults, frozenset(TERMS))

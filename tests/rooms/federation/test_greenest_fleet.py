@@ -10,11 +10,21 @@ from billing.operations import create_price
 from billing.operations.carbon import Origin, apply_carbon
 from billing.operations.prices import NewPrice
 from federation.models import Attempt, Job, JobEvent
-from federation.operations import run_scheduling_cycle
+from federation.operations import put_policy, run_scheduling_cycle
 from federation.queries.snapshot import load_fleet
 from placement.values.emissions import Emissions
 from tenancy.queries import SYSTEM
-from tests.builders import bearer, bind, make_cluster, make_flavor, make_node, make_spec, make_tenant, make_user
+from tests.builders import (
+    actor_for,
+    bearer,
+    bind,
+    make_cluster,
+    make_flavor,
+    make_node,
+    make_spec,
+    make_tenant,
+    make_user,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quotes_look_anew")]
 NOW = datetime(2026, 11, 10, 12, 40, tzinfo=UTC)
@@ -78,6 +88,17 @@ def test_the_round_takes_what_the_quote_offered_and_says_what_it_emits(fleet, cl
     run_scheduling_cycle()
     assert Attempt.objects.get(job=job).cluster.name == "clean"
     assert "about 336.7 g CO2e an hour" in JobEvent.objects.get(job=job, kind="placed").message
+
+
+def test_a_tenants_policy_can_make_it_the_default(fleet, client):
+    admin = make_user("ada@example.org")
+    bind(admin, "acme", "admin")
+    put_policy(actor_for(admin), make_tenant("acme/research").id, {"default_strategy": "greenest"})
+    asked = {"tenant": "acme/research", **make_spec(pod={"gpu": {"count": 8}})}
+    asked.pop("strategy", None)
+    answer = client.post("/api/v1/jobs", json.dumps(asked), "application/json", headers=bearer(admin))
+    run_scheduling_cycle()
+    assert Attempt.objects.get(job=answer.json()["id"]).cluster.name == "clean"
 
 
 def test_other_strategies_say_nothing_of_emissions(fleet, client):

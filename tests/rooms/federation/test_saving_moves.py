@@ -22,6 +22,7 @@ from tenancy.models import AuditEntry, User
 from tenancy.queries import SYSTEM
 from tests.builders import bearer, make_user, redate
 from tests.live import simulated_cluster
+from tests.rooms.billing.exchanging import billed_in, imported
 from tests.rooms.federation.test_constraints import attack
 from tests.rooms.federation.test_migration import ended, started
 
@@ -97,6 +98,17 @@ def test_a_job_moves_to_a_cheaper_place_says_why_and_shows_what_it_saved(cluster
     )  # nothing is metered yet
     stranger = bearer(make_user("eve@example.org"))
     assert client.get(f"/api/v1/jobs/{job.id}/moves", headers=stranger).status_code == 404
+
+
+def test_prices_in_several_currencies_are_compared_in_that_of_the_bill(cluster, submitter):
+    today = database_now().date()
+    billed_in("EUR", today.replace(day=1))
+    imported(f"Date,USD,JPY,\n{today},1.25,200,\n")
+    _, attempt = thrifty(submitter, cluster)  # 3.20 EUR
+    cost(simulated_cluster("west"), 500, currency="JPY")
+    assert operations.relocate_jobs() == 1
+    move = Move.objects.get()
+    assert (move.currency, move.price_from, move.price_to) == ("EUR", Decimal("25.6"), 20)
 
 
 @pytest.mark.parametrize(
