@@ -104,7 +104,7 @@ def test_prices_in_several_currencies_are_compared_in_that_of_the_bill(cluster, 
     today = database_now().date()
     billed_in("EUR", today.replace(day=1))
     imported(f"Date,USD,JPY,\n{today},1.25,200,\n")
-    _, attempt = thrifty(submitter, cluster)  # 3.20 EUR
+    thrifty(submitter, cluster)  # 3.20 EUR
     cost(simulated_cluster("west"), 500, currency="JPY")
     assert operations.relocate_jobs() == 1
     move = Move.objects.get()
