@@ -97,7 +97,7 @@ def test_lost_work_is_charged_in_full_and_credited(north):
     assert (report.cost, report.credits, report.corrections) == (Decimal("2.5"), Decimal("-7.5"), 0)
     cost = costs_of([run.workload_id])[run.workload_id]
     assert (cost.amount, cost.not_charged) == (Decimal("2.5"), Decimal("7.5"))
-    assert runs_not_charged([run.run_id]) == {run.run_id: Decimal("7.5")}
+    assert runs_not_charged([run.run_id]) == {run.run_id: {"USD": Decimal("7.5")}}
     assert discrepancies() == ()
 
 
