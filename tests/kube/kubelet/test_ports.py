@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from clusters.drivers import NotAnswered, PortRequest
+from clusters.drivers import NotAnswered, PortRequest, port_http
 from clusters.drivers.kubernetes import forwarding
 from clusters.drivers.kubernetes.driver import KubernetesDriver
 from devtools.localfleet.admin import client
@@ -114,7 +114,7 @@ def test_a_program_in_a_pod_is_asked_and_answers(program):
 
 def test_a_program_that_answers_wrongly_is_no_fault_of_its_cluster(program, monkeypatch):
     monkeypatch.setattr(forwarding, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(forwarding, "MOST_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(port_http, "MOST_ANSWER_BYTES", 1000)
     host = ("Host", "here.example")
     for target, reason in (
         ("/raw", "not HTTP"), ("/cut", "not complete"), ("/switch", "not HTTP"),
