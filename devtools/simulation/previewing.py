@@ -158,7 +158,7 @@ def a_preview_leaves_nothing(world: "World") -> list[str]:
 
 
 LEFT = f"""
-SELECT 'the limit', id::text FROM quotas_quotalimit WHERE nominal IN ({LITTLE}, {AMPLE})
+SELECT 'the limit', id::text FROM quotas_quotalimit WHERE resource = 'gpu' AND nominal IN ({LITTLE}, {AMPLE})
  UNION ALL
 SELECT 'the tenant', path FROM tenancy_tenant WHERE name = '{PROJECT}'
  UNION ALL
