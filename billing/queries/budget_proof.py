@@ -77,7 +77,7 @@ FULL_PROOFS = (
         """
         SELECT kept.run_id, kept.spent, kept.period_id, coalesce(due.spent, 0) FROM (
             SELECT run_id, period_id, sum(spent) AS spent FROM billing_budgetmovement WHERE kind <> 'correct' GROUP BY run_id, period_id
-        ) AS kept JOIN billing_budgetperiod AS p ON p.id = kept.period_id JOIN billing_budget AS b ON b.id = p.budget_id
+        ) AS kept JOIN billing_budgetperiod AS p ON p.id = kept.period_id JOIN billing_budget AS b ON b.id = p.budget_id AND b.removed_at IS NULL
         CROSS JOIN LATERAL (
             SELECT sum(billing_budget_use(
                 b.measure, b.currency, s.cost, s.currency, s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS spent

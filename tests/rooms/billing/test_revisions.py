@@ -7,8 +7,10 @@ from decimal import Decimal
 import pytest
 from django.db import connection
 from django.db.models import Sum
+from django.db.models.functions import Now
 
 from billing.models import (
+    Budget,
     BudgetMovement,
     BudgetPeriod,
     LedgerEntry,
@@ -209,6 +211,18 @@ def test_budgets_get_back_what_they_counted():
     assert sorted((row.kind, row.spent) for row in lines) == [
         ("post", 12), ("post", 30), ("revise", Decimal("-18.75")), ("revise", Decimal("-7.5")),
     ]  # fmt: skip
+    assert discrepancies() == ()
+
+
+def test_a_budget_that_was_removed_counts_nothing_more_and_the_proof_does_not_ask_for_it():
+    north = priced_cluster(since=at(1))
+    budget = make_budget("acme", period="month", starts_at=None, ends_at=None)
+    begun = budget.counts_from + HOUR
+    run = make_run(north, started_at=begun, until_at=begun + 4 * HOUR, certain_until=begun, is_estimated=True)
+    record_runs([run])
+    Budget.objects.filter(id=budget.id).update(removed_at=Now())
+    reported(run, 1)
+    assert BudgetPeriod.objects.get(budget=budget, spent__gt=0).spent == 10
     assert discrepancies() == ()
 
 
