@@ -22,6 +22,7 @@ from tenancy.queries import SYSTEM, Actor
 
 from .clients import Submission
 from .cluster import RUN_SECONDS
+from .companions import come
 from .faults import Faults
 from .history import Asked
 from .judges import judging
@@ -43,7 +44,6 @@ LATE_SECONDS = (0.0, 0.0, 1.0, 70.0)
 """How long after a ticket was made it is used: the last one is too late."""
 LOOKS, LOOK_SECONDS = 40, 3.0
 SWEPT_SECONDS = 6.0
-MANY = 1_000_000
 _usual = engine.MIN_IDLE_SECONDS, engine.SEEN_SECONDS, engine.MOST_OPEN_TICKETS
 
 
@@ -74,18 +74,16 @@ def equip(seed: int, submissions: list[Submission]) -> None:
             one.body["labels"] |= {RUN_SECONDS: runs}
 
 
-def visit(world: "World", left: int = LOOKS) -> None:
+def visit(world: "World") -> None:
     """When a session runs, somebody opens it a few times; two do at the same time, perhaps."""
-    if world.faults.is_healed:
-        return
-    web = world.processes["web"]
-    if left and (web.is_dead or not world.watch.rows(RUNNING)):
-        world.scheduler.after(LOOK_SECONDS, lambda: visit(world, left - 1))
-        return
-    for number in range(1 + world.faults.choose(range(2))):
-        visitor = Visitor(world, random.Random(f"{world.seed}/visitors/{world.faults.choose(range(MANY))}"))
-        if not web.is_dead:
-            world.machine.start(web, f"visitor-{number}", visitor.visit)
+    come(
+        world,
+        "visitors",
+        lambda world, chance: Visitor(world, chance).visit,
+        when=RUNNING,
+        looks=LOOKS,
+        pause_seconds=LOOK_SECONDS,
+    )
 
 
 RUNNING = """

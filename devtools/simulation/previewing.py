@@ -18,6 +18,7 @@ from quotas.operations import WantedLimit
 from tenancy.queries import SYSTEM, Actor
 
 from .administration import TEAM_NAMES, path_of
+from .companions import come
 from .judges import judging
 from .scheduler import MICROSECONDS, Scheduler
 from .stage import VIEWER, user
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from .world import World
 
 KIND = "previewed"
-MANY = 1_000_000
 LITTLE, AMPLE = 1, 7_777_001
 """Limits in milli-GPU that no user sets: each is only previewed."""
 PROJECT = "foreseen"
@@ -64,18 +64,16 @@ def begin(world: "World") -> None:
     previews._desk = Desk(world.scheduler)  # type: ignore[assignment]  # noqa: SLF001 - a real lock would stop all actors
 
 
-def ask(world: "World", left: int = LOOKS) -> None:
+def ask(world: "World") -> None:
     """One or two administrators ask a few times, when something runs, or after a while."""
-    if world.faults.is_healed:
-        return
-    web = world.processes["web"]
-    if left and (web.is_dead or not world.watch.rows(RUNNING)):
-        world.scheduler.after(LOOK_SECONDS, lambda: ask(world, left - 1))
-        return
-    for number in range(1 + world.faults.choose(range(2))):
-        asker = Asker(world, random.Random(f"{world.seed}/previews/{world.faults.choose(range(MANY))}"))
-        if not web.is_dead:
-            world.machine.start(web, f"previews-{number}", asker.ask)
+    come(
+        world,
+        "previews",
+        lambda world, chance: Asker(world, chance).ask,
+        when=RUNNING,
+        looks=LOOKS,
+        pause_seconds=LOOK_SECONDS,
+    )
 
 
 class Asker:

@@ -53,7 +53,7 @@ class End(Enum):
     RESTART = (1012, "the gateway restarts")
     SILENCE = (0, "the browser is silent")
     CLOSED = (0, "a side closed it and the other did not answer")
-    MALFORMED = (1002, "this is no frame")
+    MALFORMED = (1002, "malformed frame")
 
 
 class NotSwitched(Exception):

@@ -15,7 +15,6 @@ from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import DatabaseError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.migrations.state import ProjectState
 
 from foundation import rights
 from foundation.clock import monotonic
@@ -79,8 +78,7 @@ class Command(migrate.Command):
     def _migrate(self, *args: Any, **options: Any) -> None:
         if advice := advice_in_part(connections[options["database"]]):
             raise CommandError(advice)
-        with new_models_alone():
-            super().handle(*args, **options)
+        super().handle(*args, **options)
         if options["plan"] or options["check_unapplied"]:
             return
         connection = connections[options["database"]]
@@ -91,27 +89,6 @@ class Command(migrate.Command):
             except rights.NoSuchRole as missing:
                 raise CommandError(str(missing)) from None
             rights.grant(connection, self.processes["USER"])
-
-
-@contextmanager
-def new_models_alone() -> Iterator[None]:
-    """Renders the model of a new table alone, which takes half the time of all migrations from nothing.
-
-    Django also renders every model again to which it is related in any number of steps: nearly all, for each of a hundred tables.
-    The new model's relations are there without that, in both directions.
-    """
-    states: Any = ProjectState  # whose stubs leave out what is private
-    related = states._find_reload_model  # noqa: SLF001 - there is no other place for it
-
-    def alone_if_new(state: Any, app_label: str, model_name: str, delay: bool = False) -> Any:  # noqa: FBT001, FBT002 - Django's
-        is_new = model_name not in state.apps.all_models[app_label]
-        return {(app_label, model_name)} if is_new else related(state, app_label, model_name, delay)
-
-    states._find_reload_model = alone_if_new  # noqa: SLF001 - there is no other place for it
-    try:
-        yield
-    finally:
-        states._find_reload_model = related  # noqa: SLF001 - as it was
 
 
 @contextmanager
