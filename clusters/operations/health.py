@@ -41,23 +41,26 @@ def record_contact(
 ) -> bool:
     """Records that the cluster responded with its own identity, which ends any silence. `clock_skew_ms` is its clock
     minus ours, None if not measured, and `origin` is our clock's `monotonic_origin` at that time, None for now.
-    `has_kueue` is None if not checked. `observed_seconds_ago`: the seconds since the watches of nodes and pods last both
-    returned data; a time on the caller's own clock, which may be wrong, would say nothing.
+    `has_kueue` is None if not checked. `observed_seconds_ago`: the seconds at this call since the watches of nodes and pods
+    last both returned data; a time on the caller's own clock, which may be wrong, would say nothing.
 
     Returns whether its health changed. Unknown or removed clusters are ignored.
     """
+    called_at = monotonic()
     with transaction.atomic(savepoint=False):  # the observer's pulse of each cluster: every round trip counts
         cluster = lock_cluster(cluster_id)
         if cluster is None:
             return False
+        at = database_now()
         reasons = merged(cluster.reasons, "contact", [])
         changes: dict[str, Any] = {"last_seen_at": Now(), "silent_since": None}
         if clock_skew_ms is not None:
             reasons = merged(reasons, "clock", clock_findings(clock_skew_ms))
             changes["clock_skew_ms"] = clock_skew_ms
-            changes["clock_eras"] = _eras_after(cluster, clock_skew_ms, origin or monotonic_origin())
+            changes["clock_eras"] = _eras_after(cluster, clock_skew_ms, origin or monotonic_origin(), at)
         if observed_seconds_ago is not None:
-            changes["observed_at"] = Now() - timedelta(seconds=observed_seconds_ago)
+            # The wait for the lock counts: what changed in the cluster since the call is not known here.
+            changes["observed_at"] = at - timedelta(seconds=observed_seconds_ago + monotonic() - called_at)
         if kubernetes_version:
             changes["kubernetes_version"] = kubernetes_version[:40]
         if has_kueue is not None:
@@ -65,11 +68,10 @@ def record_contact(
         return _settle(cluster, answering_health(reasons), reasons, changes)
 
 
-def _eras_after(cluster: Cluster, clock_skew_ms: int, origin: datetime) -> list[Mapping[str, Any]]:
-    """The eras with this measurement against the database's clock: the measuring process' own clock may be wrong, and
-    may have been set since.
+def _eras_after(cluster: Cluster, clock_skew_ms: int, origin: datetime, at: datetime) -> list[Mapping[str, Any]]:
+    """The eras with this measurement against the database's clock, on which it is now `at`: the measuring process' own
+    clock may be wrong, and may have been set since.
     """
-    at = database_now()
     here = origin + timedelta(seconds=monotonic())
     against_ours = clock_skew_ms + round((here - at).total_seconds() * 1000)
     return [era.as_json() for era in measured(eras_of(cluster.clock_eras), against_ours, at)]

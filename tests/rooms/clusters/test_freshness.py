@@ -1,12 +1,16 @@
 """A cluster that nobody observes any more loses trust by the clock alone, and wins it back by being observed."""
 
+import threading
+import time
 from datetime import timedelta
 
 import pytest
+from django.db import connection, transaction
 from django.urls import reverse
 
 from clusters.api.shapes import show_cluster
 from clusters.engine.health import FRESH, Freshness, freshness, stale_findings
+from clusters.locks import lock_cluster
 from clusters.models import Cluster
 from clusters.operations import record_contact
 from clusters.queries.pages import fleet_view
@@ -140,3 +144,27 @@ def test_the_observer_says_when_the_watches_last_lived():
     began = now()
     cluster = simulated_cluster()
     observe_until(lambda: Cluster.objects.filter(id=cluster.id, observed_at__gte=began).exists())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_contact_that_waits_for_the_clusters_row_says_nothing_of_the_time_it_waited():
+    """Otherwise running time would be metered beyond an end that is reported during the wait."""
+    cluster, is_locked = make_cluster(name="east"), threading.Event()
+
+    def hold():
+        try:
+            with transaction.atomic():
+                lock_cluster(cluster.id)
+                is_locked.set()
+                time.sleep(0.5)
+        finally:
+            connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert is_locked.wait(10)
+    asked_at = now()
+    record_contact(cluster.id, clock_skew_ms=0, observed_seconds_ago=0)
+    holder.join()
+    cluster.refresh_from_db()
+    assert cluster.observed_at <= asked_at + timedelta(seconds=0.2) < cluster.last_seen_at
