@@ -13,7 +13,7 @@ from devtools import learned
 
 PROJECT = Path(__file__).resolve().parent.parent
 ROOMS = ("federation", "simulator", "placement", "billing", "quotas", "clusters", "tenancy", "foundation")
-TYPED = ("config", *ROOMS, "devtools", "benchmarks", "tests")
+TYPED = ("config", *ROOMS, "sdk/switchyard", "devtools", "benchmarks", "tests")
 MANAGE = (sys.executable, "-W", "ignore:Got an error checking a consistent migration history", "manage.py")
 STEPS: Mapping[str, Sequence[str]] = {
     "lint": (sys.executable, "-m", "ruff", "check", "."),

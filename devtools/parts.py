@@ -49,7 +49,7 @@ PARTS = (
     Plan(("journeys/test_[!hr]*.py", "journeys/test_real_*.py")),
     Plan(("rooms/federation",), computes=True),
     Plan(("rooms/billing",), computes=True),
-    Plan(("rooms/[!bf]*/", "rooms/foundation"), computes=True),
+    Plan(("rooms/[!bf]*/", "rooms/foundation", "sdk"), computes=True),
     Plan(("engine", "house"), computes=True),
     Plan(("simulation", "devtools"), computes=True),  # its seeds have two processes
 )

@@ -1,0 +1,5 @@
+"""`python -m switchyard`."""
+
+from .cli import main
+
+main()
