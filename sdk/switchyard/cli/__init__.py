@@ -1,6 +1,7 @@
 """The command `switchyard`."""
 
 import sys
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -44,6 +45,12 @@ for command in (
     app.command()(command)
 
 
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"switchyard {version('switchyard-client')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
@@ -53,8 +60,12 @@ def options(
     output: Annotated[
         Output, typer.Option("--output", "-o", help="`json` prints the API's answer, for programs.")
     ] = Output.TABLE,
+    shows_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
+    ] = False,
 ) -> None:
     """Run jobs on many Kubernetes clusters."""
+    del shows_version
     end_by_exception()
     context.obj = Session(profile, output)
 
