@@ -200,8 +200,8 @@ class Cluster:
     def _counted(self, job: Job) -> list[Pod]:
         """Its pods, after those that have ended are counted."""
         pods = self.pods_of(job)
-        job.succeeded |= {pod.index for pod in pods if pod.phase == "Succeeded"}
-        job.failed = max(job.failed, sum(pod.phase == "Failed" for pod in pods))
+        job.succeeded |= {pod.index for pod in pods if pod.phase == "Succeeded" and not pod.is_let_go}
+        job.failed = max(job.failed, sum(pod.phase == "Failed" and not pod.is_let_go for pod in pods))
         return pods
 
     def _make_pod(self, job: Job, index: int) -> None:
@@ -364,7 +364,7 @@ class Cluster:
         job = next((job for job in self.jobs.values() if pod is not None and job.uid == pod.job_uid), None)
         if pod is None or not pod.is_ended:
             return
-        if job is not None and not job.outcome and not job.is_terminating:
+        if job is not None and not (job.outcome or job.is_terminating or pod.is_let_go):
             # The Job controller's finalizer: the pod stays until it is counted.
             self._control(job)
             self._after((0.5, 2.0), lambda: self._remove_if_terminating(uid))

@@ -193,7 +193,7 @@ BLURRED = ("freeze", "late", "clock_jumps", "clocks_differ", "database_restored"
 def no_job_starts_before_its_data(world: "World") -> list[str]:
     """When an attempt was placed, what its job wants to be copied was there; or it has no staging plan on its cluster, the plan's
     target was read-only, its copy had failed for good or was stopped, the job had waited for as long as it wanted, or somebody let
-    it run without.
+    it run without; or nodes were kept for it, because others were stopped or moved for it, or it was moved itself.
     """
     if world.lost_commits.spans or any(world.faults.happened[kind] for kind in BLURRED):
         return []
@@ -203,6 +203,6 @@ def no_job_starts_before_its_data(world: "World") -> list[str]:
     ]
 
 
-TOO_EARLY = "SELECT id, after FROM simulation.changes WHERE what = 'unstaged' ORDER BY number"
+TOO_EARLY = "SELECT id, after FROM simulation.changes WHERE what = 'unstaged' AND before IS NULL ORDER BY number"
 EVENTS: dict[str, Callable[["World"], None]] = {KIND: befall}
 """By the kind of fault."""

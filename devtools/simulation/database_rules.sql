@@ -37,11 +37,21 @@ CREATE TRIGGER simulation_notes AFTER INSERT ON clusters_datasetreplica
     FOR EACH ROW EXECUTE FUNCTION simulation.note_replica();
 
 -- Attempts that were placed where data that their jobs want is not, although its copy is planned there and nothing excuses it
--- (`data_copies.py`). A cycle reads a few seconds before it writes.
+-- (`data_copies.py`). A cycle reads a few seconds before it writes. `before` says that nodes were kept for the job: it does not wait.
 CREATE FUNCTION simulation.note_unstaged() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO simulation.changes (at, what, id, before, after)
-    SELECT simulation.clock_timestamp(), 'unstaged', NEW.id::text, NULL, NEW.job_id::text
+    SELECT simulation.clock_timestamp(), 'unstaged', NEW.id::text,
+           CASE WHEN EXISTS (SELECT FROM federation_preemption AS made WHERE made.beneficiary_id = job.id
+                                AND coalesce(made.ended_at, made.deadline_at) > simulation.clock_timestamp() - interval '10 seconds')
+                  OR EXISTS (SELECT FROM federation_consolidation AS plan WHERE plan.beneficiary_id = job.id
+                                AND coalesce(plan.ended_at, plan.deadline_at) > simulation.clock_timestamp() - interval '10 seconds')
+                  OR EXISTS (SELECT FROM federation_attempt AS stopped
+                               LEFT JOIN federation_move AS move ON move.attempt_id = stopped.id AND move.nodes <> '[]'
+                               LEFT JOIN federation_preemptionvictim AS victim ON victim.attempt_id = stopped.id AND victim.nodes <> '[]'
+                              WHERE stopped.job_id = job.id AND stopped.number = NEW.number - 1
+                                AND (move.attempt_id IS NOT NULL OR victim.attempt_id IS NOT NULL))
+                THEN 'kept' END, NEW.job_id::text
       FROM federation_job AS job
      CROSS JOIN LATERAL jsonb_path_query(job.spec, '$.data[*] ? (@.stage == true)') AS need
       JOIN clusters_dataset AS dataset ON dataset.name = need ->> 'name'

@@ -362,14 +362,14 @@ class FrailCluster(Cluster):
         self._changed("restored", "job", None)
 
     def suspend(self, job: Job) -> None:
-        """Kueue takes the Job's quota away: its pods are stopped, and it waits for `resume`."""
+        """Kueue takes the Job's quota away: the Job controller lets its pods go and deletes them, and it waits for `resume`."""
         self.tell(f"Job {job.name} is suspended by Kueue")
         self.reclaimed.add(job.uid)
         job.suspended = job.waits_for_kueue = True
-        for pod in self.pods_of(job):
-            if not pod.is_ended:
-                self._note_disruption(pod)
-                self._stop_pod(pod)
+        for pod in [pod for pod in self.pods_of(job) if not (pod.is_ended or pod.is_terminating)]:
+            pod.is_let_go = True
+            self._note_disruption(pod)
+            (self._stop_pod if pod.node else self._remove)(pod)
         self._changed("changed", "job", job)
 
     def resume(self, key: Key) -> None:
@@ -381,9 +381,6 @@ class FrailCluster(Cluster):
             self._after((1.0, 2.0), lambda: self.resume(key))
             return
         self.tell(f"Job {job.name} is resumed by Kueue")
-        for pod in self.pods_of(job):
-            if pod.phase == "Failed":
-                self._remove(pod)
         job.suspended = job.waits_for_kueue = False
         self._changed("changed", "job", job)
         self._begin(job)

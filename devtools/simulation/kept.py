@@ -3,6 +3,7 @@ does, so each defect also has a separate test.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from .size import Size
 
@@ -67,6 +68,11 @@ def _before(kind: str, scale: str = "whole") -> Size:
     return Size(without=NEWER[NEWER.index(kind) :], scale=scale)
 
 
+def _after(kind: str, **more: Any) -> Size:
+    """All that there was when this kind of fault was the newest, in a small world."""
+    return Size(without=NEWER[NEWER.index(kind) + 1 :], scale="small", **more)
+
+
 KEPT: tuple[Kept, ...] = (
     Kept(21, _before("committed", "small"), "a_started_gang_is_not_released_on"),
     Kept(3, Size(only=("stranger_edits",), scale="small"), "what_lists_lack_is_not_read"),
@@ -77,4 +83,6 @@ KEPT: tuple[Kept, ...] = (
         Size(only=("cut_off", "eviction", "node_dies", "stranger_deletes", "programs_report"), scale="small"),
         "what_lists_lack_was_seen_to_go",
     ),
+    Kept(8039, _after("stored"), "what_cannot_be_stored_is_deleted"),
+    Kept(8272, _after("stored", jobs=(0, 3), alone=True), "kept_nodes_are_no_excuse"),
 )  # fmt: skip

@@ -101,6 +101,8 @@ class Pod:
     finished_us: int | None = None
     code: int | None = None
     is_terminating: bool = False
+    is_let_go: bool = False
+    """Its Job was suspended: its controller removed the finalizer, and does not count how the pod ends."""
     disruption: str = ""
     ending: str = ""
     """Why its container ends, if its program ends."""

@@ -42,6 +42,7 @@ from .outcomes import (
     Created,
     Doomed,
     Failed,
+    Looked,
     Ordered,
     Ordering,
     Outcome,
@@ -265,24 +266,29 @@ def _vanished(attempt: ClaimedAttempt, error: Refused, *, may_have_run: bool) ->
     return Stopped(attempt.id, AttemptState.FAILED, OBJECT_DELETED, "Its object was deleted on the cluster.")
 
 
-async def stop(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
-    """Deletes all existing objects of the attempt, unless the reason to stop it no longer applies."""
-    if attempt.was_sent:
-        if pods := await _refuting_pods(driver, attempt):
-            return Underway(attempt.id, attempt.stop_reason, pods)
-        if attempt.plan:
-            await _is_whole(driver, attempt)  # a cluster that does not answer decides nothing
-            return Doomed(attempt.id)
-        pods = await _last_look(driver, attempt) if attempt.may_have_run else ()
-        ended: Sequence[JobSeen] = ()
-        try:
-            found = [seen for item in attempt.objects if (seen := await _its(driver, attempt, item))]
-            ended = [seen for seen in found if seen.outcome and not seen.is_terminating]
-            is_gone = await _is_gone(driver, attempt, found)
-        except DriverError as error:
-            return Failed(attempt.id, error, pods, ended)
-        if not is_gone:
-            return Stopping(attempt.id, pods, ended)
+async def look(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+    """What there is of an attempt that must stop, unless the reason no longer applies. Nothing is deleted: first, what was seen
+    is stored (`last_looks`).
+    """
+    if not attempt.was_sent:
+        return _end_of_stop(attempt)
+    if pods := await _refuting_pods(driver, attempt):
+        return Underway(attempt.id, attempt.stop_reason, pods)
+    if attempt.plan:
+        await _is_whole(driver, attempt)  # a cluster that does not answer decides nothing
+        return Doomed(attempt.id)
+    pods = await _started_pods(driver, attempt) if attempt.may_have_run else ()
+    found = [seen for item in attempt.objects if (seen := await _its(driver, attempt, item))]
+    return Looked(attempt.id, pods, found)
+
+
+async def remove(driver: ClusterDriver, attempt: ClaimedAttempt, looked: Looked) -> Outcome:
+    """Deletes all existing objects of an attempt that must stop, of which the last look is stored."""
+    return _end_of_stop(attempt) if await _is_gone(driver, attempt, looked.found) else Stopping(attempt.id)
+
+
+def _end_of_stop(attempt: ClaimedAttempt) -> Stopped:
+    """The end of an attempt of which nothing is left."""
     if attempt.state in (AttemptState.RESERVED, AttemptState.CREATED):
         return abandoned(attempt, attempt.stop_reason, attempt.stop_message)
     state = ENDS_BY_STOP.get(attempt.stop_reason, AttemptState.PREEMPTED)
@@ -326,7 +332,7 @@ async def _started(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[P
     return found
 
 
-async def _last_look(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
+async def _started_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
     """The started pods, before their deletion: a pod that is deleted unseen is metered only if the watch reports it. If
     the cluster repeatedly fails to return them, they are deleted anyway.
     """

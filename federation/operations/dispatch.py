@@ -4,6 +4,7 @@ A start has two phases, so that every ambiguous reply is harmless (ADR 5):
 
     claim (token, sent_at)  →  create suspended  →  store uids, commit `starting`  →  unsuspend by uid  →  `released_at`
 
+A stop has two as well: what there is of the attempt is read and stored, and only then its objects are deleted.
 A gang whose pods need an order (`engine.objects.ranks`) is visited until the gates of all its pods are open.
 
 A worker may die between any two of these steps. The next worker finds the object by its name (which comes from the
@@ -43,11 +44,12 @@ from . import figures, transitions
 from .consequences import Ending
 from .consolidation import withdraw_move
 from .endings import REFUSED, end_attempts
-from .observation import Observations, record_observations
+from .last_looks import NOT_STORED, stop_all
 from .outcomes import (
     Created,
     Doomed,
     Failed,
+    Looked,
     Ordered,
     Ordering,
     Outcome,
@@ -141,11 +143,9 @@ def _visit(cluster: DueCluster, claim: Claim) -> _Visited:
         attempts = with_opened_secrets(claimed_attempts(claim.attempt_ids))
         if cluster.is_slow:
             put_session_aside()
-        outcomes = visit.begin_all(attempts)
+        outcomes = visit.begin_all(attempts, stop_all(cluster, visit, attempts))
         starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
         crash_point("created")
-        # Before they continue: a sweep that has not seen these pods would recall them again.
-        _record_last_looks(cluster_id, outcomes)
         _note_creates(cluster_id, starts, outcomes)
         committed = _commit(cluster_id, claim, outcomes, starts)
         crash_point("starting")
@@ -161,14 +161,6 @@ def _visit(cluster: DueCluster, claim: Claim) -> _Visited:
     _note_refused_credentials(cluster_id, failed)
     is_answering = all(isinstance(outcome.error, Throttled) for outcome in failed)
     return _Visited(Brought(len(claim.attempt_ids), is_answering), visit.silence)
-
-
-def _record_last_looks(cluster_id: UUID, outcomes: Sequence[Outcome]) -> None:
-    """Records what was seen of attempts before their objects were deleted, or instead of deleting them."""
-    pods = [one for outcome in outcomes if isinstance(outcome, Underway | Stopping | Failed) for one in outcome.pods]
-    ended = [one for outcome in outcomes if isinstance(outcome, Stopping | Failed) for one in outcome.ended]
-    if pods or ended:
-        record_observations(cluster_id, Observations(pods=pods, jobs=ended))
 
 
 def _note_creates(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: Sequence[Outcome]) -> None:
@@ -249,7 +241,7 @@ def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:
     _decide_deletion(claim, [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Doomed)])
     _let_run(claim, underway)
     end_attempts(endings)
-    _postpone(claim, [outcome for outcome in outcomes if isinstance(outcome, Failed)])
+    _postpone(claim, [outcome for outcome in outcomes if isinstance(outcome, Failed | Looked)])
 
 
 @retried
@@ -380,16 +372,16 @@ UPDATE federation_attempt AS attempt
 """
 
 
-def _postpone(claim: Claim, failed: Sequence[Failed]) -> None:
+def _postpone(claim: Claim, failed: Sequence[Failed | Looked]) -> None:
     """The results are unknown or nothing was done: repeats the same visits later, with growing pauses."""
     if not failed:
         return
-    errors = [outcome.error for outcome in failed]
+    errors = [outcome.error if isinstance(outcome, Failed) else None for outcome in failed]
     values: dict[str, Any] = {
         "most": MAX_BACKOFF_SECONDS,
         "ids": [outcome.attempt_id for outcome in failed],
         "retry_after": [error.retry_after_seconds if isinstance(error, Throttled) else 0.0 for error in errors],
-        "reasons": [error.reason[:300] for error in errors],
+        "reasons": [NOT_STORED if error is None else error.reason[:300] for error in errors],
         "token": claim.token,
     }
     with connection.cursor() as cursor:

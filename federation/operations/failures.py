@@ -16,7 +16,7 @@ from federation.engine.failures.rules import NOT_OURS, Step
 from federation.engine.lifecycle import AttemptState
 from federation.engine.retries import INTERRUPTIONS, Cause
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun
-from federation.queries.failures import Case, cases_of
+from federation.queries.failures import Case, cases_of, unfollowed_pods
 from placement.values.reason_codes import ReasonCode
 
 from . import diagnoses, transitions
@@ -92,8 +92,8 @@ def again_of(case: Case, diagnosis: Diagnosis, memory: Mapping[str, int] | None 
 
 def ending_of(case: Case, diagnosis: Diagnosis | None = None) -> Ending:
     """The end of the attempt, if nothing follows."""
-    pods = PodRun.objects.filter(attempt=case.attempt).order_by("finished_at", "id")
-    return replace(_ending(case.attempt.id, case.cause, list(pods)), diagnosis=diagnosis)
+    pods = list(unfollowed_pods([case.attempt.id]))
+    return replace(_ending(case.attempt.id, case.cause, pods), diagnosis=diagnosis)
 
 
 def _ending(attempt_id: UUID, cause: Cause, pods: Sequence[PodRun]) -> Ending:

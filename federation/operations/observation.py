@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -82,27 +81,29 @@ class Observations:
         return sorted({NO_JOB, *(job.uid for job in self.jobs), *(pod.owner for pod in self.pods), *self.gone_jobs})
 
 
-def record_observations(cluster_id: UUID, seen: Observations) -> int:
-    """The number of attempts concerned. Reports that do not count are logged as security events. Reports that the
-    database refuses are set aside with their attempt, and do not hold up those of others.
+def record_observations(cluster_id: UUID, seen: Observations) -> set[UUID]:
+    """The attempts whose reports the database refuses: these are set aside, and do not hold up those of others. Reports
+    that do not count are logged as security events.
     """
+    refused: set[UUID] = set()
+
+    def refuse(owners: Collection[str]) -> list[UUID]:
+        rows = RemoteObject.objects.filter(cluster_id=cluster_id, uid__any_of=[uid for uid in owners if is_uid(uid)])
+        found = list(rows.values_list("attempt_id", flat=True))
+        refused.update(found)
+        return found
+
+    def record(owners: Collection[str]) -> int:
+        return _record(cluster_id, seen.of(frozenset(owners)))
+
     try:
-        return _record(cluster_id, seen)
+        _record(cluster_id, seen)
     except OperationalError:
         raise
     except DatabaseError:
         # Another writer recorded a pod for the same place meanwhile: its current state decides. If not, a part is bad.
-        return in_parts(
-            "observe",
-            seen.owners,
-            lambda owners: _record(cluster_id, seen.of(frozenset(owners))),
-            attempts_of=partial(_attempts_of, cluster_id),
-        )
-
-
-def _attempts_of(cluster_id: UUID, owners: Collection[str]) -> list[UUID]:
-    objects = RemoteObject.objects.filter(cluster_id=cluster_id, uid__any_of=[uid for uid in owners if is_uid(uid)])
-    return list(objects.values_list("attempt_id", flat=True))
+        in_parts("observe", seen.owners, record, attempts_of=refuse)
+    return refused
 
 
 @retried

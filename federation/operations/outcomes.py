@@ -40,14 +40,26 @@ class Ordering:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopping:
-    """Deletion was accepted; its objects are not gone yet. `pods` are the pods before the deletion, and `ended` its Jobs
-    that had ended before it, so that its runs are known even if no observer watches now.
+class Looked:
+    """What there is of an attempt that must stop: its started pods and its objects. Nothing of it is deleted before that is
+    stored, so that its runs are known even if no observer watches now.
     """
 
     attempt_id: UUID
-    pods: Sequence[PodSeen] = ()
-    ended: Sequence[JobSeen] = ()
+    pods: Sequence[PodSeen]
+    found: Sequence[JobSeen]
+
+    @property
+    def ended(self) -> Sequence[JobSeen]:
+        """Its Jobs that have ended."""
+        return [seen for seen in self.found if seen.outcome and not seen.is_terminating]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Deletion was accepted; its objects are not gone yet."""
+
+    attempt_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +99,10 @@ class Underway:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The cluster did not answer, or its answer was inconclusive: visit again. `pods` and `ended` are as of `Stopping`,
-    seen before that: perhaps its deletion was carried out, and nothing shows them any more.
-    """
+    """The cluster did not answer, or its answer was inconclusive: visit again."""
 
     attempt_id: UUID
     error: DriverError
-    pods: Sequence[PodSeen] = ()
-    ended: Sequence[JobSeen] = ()
 
 
-Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Withdrawn | Doomed | Underway | Failed
+Outcome = Created | Released | Ordered | Ordering | Looked | Stopping | Stopped | Withdrawn | Doomed | Underway | Failed

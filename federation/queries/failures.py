@@ -9,6 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Case as CaseOf
+from django.db.models import Exists, OuterRef, QuerySet, When
+from django.db.models.functions import Coalesce
+
 from clusters.models import Node
 from federation.engine.failures.defaults import DEFAULTS, MOST_STARTS
 from federation.engine.failures.diagnoses import History
@@ -77,9 +81,20 @@ def _cause(pods: Sequence[PodRun], words: Sequence[str], capacity: Mapping[int, 
     return cause_of(Failure(told, words, frozenset(capacity.values())))
 
 
+def unfollowed_pods(attempt_ids: Collection[UUID]) -> QuerySet[PodRun]:
+    """The pods of failed attempts that may have made their Job fail, those that ended first. One that another pod of its index
+    followed did not: its Job would have ended then. Kueue suspends Jobs and resumes them, for example, and their pods end with 143.
+    """
+    pods = PodRun.objects.filter(attempt_id__any_of=list(attempt_ids))
+    ended_at = Coalesce("finished_at", CaseOf(When(is_gone=True, then="observed_at")))
+    of_its_index = {name: OuterRef(name) for name in ("attempt_id", "position", "index")}
+    followers = PodRun.objects.filter(**of_its_index, id__gt=OuterRef("id"), started_at__gte=OuterRef("ended_at"))
+    return pods.annotate(ended_at=ended_at).exclude(Exists(followers)).order_by("finished_at", "id")
+
+
 def _pods(attempt_ids: Collection[UUID]) -> Mapping[UUID, list[PodRun]]:
     found: dict[UUID, list[PodRun]] = defaultdict(list)
-    for pod in PodRun.objects.filter(attempt_id__any_of=list(attempt_ids)).order_by("finished_at", "id"):
+    for pod in unfollowed_pods(attempt_ids):
         if len(found[pod.attempt_id]) < MOST_PODS:
             found[pod.attempt_id].append(pod)
     return found

@@ -2,7 +2,9 @@
 
 import heapq
 import random
-from itertools import count
+from itertools import count, pairwise
+
+import pytest
 
 from devtools.simulation.objects import GPU, Node
 from devtools.simulation.scheduler import MICROSECONDS
@@ -170,3 +172,44 @@ def test_what_others_delete_in_the_background_outlives_its_job_for_a_while():
         assert not cluster.running
         assert not cluster.pods
     assert outlived, "no program took its time to stop"
+
+
+@pytest.mark.parametrize("returns_after", [0.05, 1.0, 60.0])
+def test_what_a_suspended_job_ran_does_not_make_it_fail(returns_after):
+    """As in Kubernetes: its controller lets the pods go before it deletes them, so it does not count how they end. The pod that
+    follows starts when they have ended. Kueue resumes the Job, or the gateway repeats a release whose answer was lost.
+    """
+    for seed in range(6):
+        timer = Timer()
+        cluster = cluster_without_images(timer)
+        cluster.image_fails = 0.0
+        cluster._chance = random.Random(seed)
+        cluster.create_job(job("reclaimed", gpus=1))
+        timer.run_for(8)
+        (reclaimed,) = cluster.jobs.values()
+        cluster.suspend(reclaimed)
+        timer.run_for(returns_after)
+        if seed % 2:
+            cluster.release_job("default", "reclaimed", reclaimed.uid, {})
+        else:
+            cluster.resume(reclaimed.key)
+        timer.run_for(120)
+        assert (reclaimed.outcome, reclaimed.failed) == ("succeeded", 0)
+        assert [run.code for run in cluster.runs][-1] == 0
+        assert all(first.to_us <= second.from_us for first, second in pairwise(cluster.runs))
+
+
+def test_what_failed_before_its_job_was_suspended_makes_it_fail():
+    timer = Timer()
+    cluster = cluster_without_images(timer)
+    cluster.image_fails = 0.0
+    cluster.create_job(job("evicted", gpus=1))
+    timer.run_for(8)
+    (evicted,) = cluster.jobs.values()
+    (pod,) = cluster.pods.values()
+    cluster.evict(pod, "EvictionByEvictionAPI")
+    cluster.suspend(evicted)
+    timer.run_for(60)
+    cluster.resume(evicted.key)
+    timer.run_for(60)
+    assert (evicted.outcome, "DisruptionTarget" in evicted.message) == ("failed", True)

@@ -10,8 +10,9 @@ from devtools.simulation.driver import SimulatedClusterDriver
 from devtools.simulation.swarm import only
 from federation import locks
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, DatabaseHistory
-from federation.operations import calls, dispatch, endings, histories, transitions
+from federation.operations import calls, dispatch, endings, histories, last_looks, transitions
 from federation.operations.evidence import Standing, standing_of
+from federation.operations.observation import record_observations
 from federation.queries import due_clusters
 from federation.queries.standstill import circumstances
 
@@ -150,12 +151,23 @@ def _a_deletion_that_was_accepted_is_done(change: Change) -> None:
 @mutant(only({"watches_dead": 4, "eviction": 8}, cancels=1, cancelled_within=60, run_seconds=LONG))
 def _ended_jobs_are_deleted_unseen(change: Change) -> None:
     """What a Job counted before it is deleted for a stop is not recorded."""
-    original = dispatch._record_last_looks  # noqa: SLF001
 
-    def record(cluster_id: UUID, outcomes: Sequence[Any]) -> None:
-        original(cluster_id, [replace(one, ended=()) if hasattr(one, "ended") else one for one in outcomes])
+    def record(cluster_id: UUID, seen: Any) -> set[UUID]:
+        return record_observations(cluster_id, replace(seen, jobs=()))
 
-    change.put(dispatch, "_record_last_looks", record)
+    change.put(last_looks, "record_observations", record)
+
+
+@mutant(only({"rows_refused": 1.0}, cancels=1, cancelled_within=30, run_seconds=LONG))
+def _what_cannot_be_stored_is_deleted(change: Change) -> None:
+    """The objects of an attempt that must stop are deleted although the database refuses what was seen of its pods."""
+    original = last_looks._stored  # noqa: SLF001
+
+    def stored(cluster_id: UUID, attempts: Sequence[Any], looks: Sequence[Any]) -> set[UUID]:
+        original(cluster_id, attempts, looks)
+        return {one.attempt_id for one in looks}
+
+    change.put(last_looks, "_stored", stored)
 
 
 @mutant(only({"reply_lost": 0.2, "answered_500": 0.2}))

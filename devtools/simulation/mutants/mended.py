@@ -1,5 +1,5 @@
-"""Defects that were mended, as they were: each has a seed that is kept because it found it (`devtools.simulation.kept`). One was
-an error of a judge.
+"""Defects that were mended, as they were: each has a seed that is kept because it found it (`devtools.simulation.kept`). Two were
+errors of judges.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from billing.queries import corrections
 from clusters.models import Cluster
 from clusters.operations import record_contact
 from clusters.queries import visible_clusters
-from devtools.simulation import judges
+from devtools.simulation import data_copies, judges
 from devtools.simulation.swarm import only
 from federation.observer import buffer
 from federation.operations import reconciliation
@@ -49,6 +49,12 @@ def _an_observers_clock_dates_what_it_sees(change: Change) -> None:
 def _lost_deletions_are_no_excuse(change: Change) -> None:
     """The judge of ends takes each program that ends with 0 for a success, also of a Job that was deleted in commits that were lost."""
     change.put(judges, "_stopped_in_lost_commits", lambda _: set())
+
+
+@mutant(only({"staged": 3.0}))
+def _kept_nodes_are_no_excuse(change: Change) -> None:
+    """The judge of data wants each job to wait for it, also one for which nodes are kept because others were stopped for it."""
+    change.cut(data_copies, "TOO_EARLY", " AND before IS NULL")
 
 
 @mutant(only({"cluster_removed": 1}, keeps_books=True))

@@ -10,16 +10,18 @@ from clusters.drivers.simulated import SimulatedDriver
 from federation import operations
 from federation.locks import claim_left_waiting
 from federation.models import Attempt, ClusterUpkeep
-from federation.operations import visits
+from federation.operations import last_looks, visits
 from federation.operations.dispatch import BATCH, MOST_SILENT_VISITS, PATIENCE_SECONDS, PROBES, ROUNDS
+from federation.operations.observation import record_observations
 from federation.operations.rests import FORGET_SECONDS, REST_SECONDS
 from federation.operations.visits import MOST_TIMES_FAILED
 from federation.queries.due_clusters import due_clusters
+from foundation import clock
 from foundation.clock import database_now, now
 from foundation.threads import close_kept_threads
 from foundation.turns import Turn
 from tests.backlog import pile_up
-from tests.live import place
+from tests.live import every_visit, place
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ATTEMPTS = 3 * PROBES
@@ -218,3 +220,29 @@ def test_a_creation_that_hangs_delays_neither_the_creation_nor_the_release_of_ot
     assert list(Attempt.objects.filter(released_at=None).values_list("id", "tries", "state")) == [
         (attempt.id, 1, "reserved")
     ]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_visit_whose_time_is_over_removes_nothing(submitter, monkeypatch):
+    """Storing what was seen took so long that another worker may have taken the attempt over, and may let it go on."""
+    job, attempt = place(submitter, seconds=100_000)
+    operations.dispatch_attempts()
+    operations.request_cancellation(submitter, job.id)
+
+    def slowly(*given):
+        monkeypatch.setattr(visits, "monotonic", lambda: clock.monotonic() + visits.VISIT_SECONDS)
+        return record_observations(*given)
+
+    removed = []
+
+    async def note(*given):
+        removed.append(given)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(last_looks, "record_observations", slowly)
+        slow.setattr(SimulatedDriver, "delete_job", note)
+        every_visit(attempt, 1)
+    assert not removed
+    monkeypatch.setattr(visits, "monotonic", clock.monotonic)
+    every_visit(attempt, 2)
+    assert Attempt.objects.get(id=attempt.id).state == "cancelled"

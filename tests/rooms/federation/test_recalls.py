@@ -8,13 +8,15 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from clusters.drivers import Ambiguous, Unreachable
+from clusters.drivers import Ambiguous, NotThere, Unreachable
 from clusters.drivers.connections import run
 from clusters.drivers.simulated import SimulatedDriver
 from clusters.queries import driver_of
 from federation import operations
-from federation.models import Attempt, PodRun
+from federation.models import Attempt, JobEvent, PodRun
+from federation.operations import last_looks
 from federation.operations.continuity import recall_deserted
+from federation.operations.last_looks import MOST_TIMES_REFUSED, NOT_STORED
 from federation.operations.transitions import ask_to_stop
 from foundation.clock import now
 from tests.live import call, every_visit, observe_until, place
@@ -65,6 +67,72 @@ def test_started_pods_are_recorded_although_the_answer_to_their_deletion_is_lost
         every_visit(attempt, 1)
     assert PodRun.objects.get(attempt=attempt).started_at is not None
     every_visit(attempt, 1)
+    assert Attempt.objects.get(id=attempt.id).state == "cancelled"
+
+
+@pytest.fixture
+def refused(cluster, submitter):
+    """A cancelled gang that runs, of whose first pod the database refuses the row: another one has its place."""
+    job, attempt = place(submitter, count=2, seconds=100_000)
+    operations.dispatch_attempts()
+    remote = attempt.remote_objects.get()
+    PodRun.objects.create(
+        attempt=attempt, cluster_id=cluster.id, remote_object=remote, index=1, place=0, uid="squatter", name="swy-o-1",
+        phase="Running", started_at=now(), observed_at=now(),
+    )  # fmt: skip
+    operations.request_cancellation(submitter, job.id)
+    return attempt
+
+
+def is_there(cluster, attempt):
+    try:
+        return not call(cluster, "get_job", attempt.namespace, attempt.remote_objects.get().name).is_terminating
+    except NotThere:
+        return False
+
+
+def test_nothing_is_deleted_before_what_was_seen_of_it_can_be_stored(cluster, refused):
+    every_visit(refused, 3)
+    refused.refresh_from_db()
+    assert is_there(cluster, refused)
+    assert (refused.finished_at, refused.end_message) == (None, NOT_STORED)
+    assert refused.next_action_at > now(), "the pauses grow"
+    assert JobEvent.objects.filter(kind="unmetered").count() == 1
+    PodRun.objects.filter(uid="squatter").delete()
+    every_visit(refused, 1)
+    assert not is_there(cluster, refused)
+    assert set(PodRun.objects.filter(started_at__isnull=False).values_list("index", "attempt")) == {
+        (0, refused.id),
+        (1, refused.id),
+    }
+    every_visit(refused, 1)
+    refused.refresh_from_db()
+    assert refused.state == "cancelled"
+
+
+def test_what_can_never_be_stored_does_not_use_devices_for_ever(cluster, refused):
+    Attempt.objects.update(tries=MOST_TIMES_REFUSED - 2)
+    every_visit(refused, 1)
+    assert is_there(cluster, refused)
+    every_visit(refused, 1)
+    assert not is_there(cluster, refused)
+
+
+def test_what_was_seen_is_stored_although_the_worker_dies_before_the_deletion(cluster, submitter, monkeypatch):
+    job, attempt = place(submitter, seconds=100_000)
+    operations.dispatch_attempts()
+    operations.request_cancellation(submitter, job.id)
+
+    def die(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(last_looks, "crash_point", die)
+        with pytest.raises(KeyboardInterrupt):
+            every_visit(attempt, 1)
+    assert is_there(cluster, attempt)
+    assert PodRun.objects.get(attempt=attempt).started_at is not None
+    every_visit(attempt, 2)
     assert Attempt.objects.get(id=attempt.id).state == "cancelled"
 
 

@@ -115,6 +115,27 @@ def test_an_attempt_ends_its_job_where_no_other_is_allowed(spec: dict, pod: dict
     assert standing(attempt) == ("failed", "", end, "failed")
 
 
+def test_a_pod_that_another_of_its_index_followed_is_not_what_failed():
+    """Kueue suspended the Job, so its first pod ended with 143, and resumed it. The Job fails only when the second one does."""
+    attempt = make_attempt(failure_rules=[{"name": "x", "when": {"exit_codes": [143]}, "then": "again"}])
+    reclaimed = pod_of(attempt)
+    follower = pod_of(attempt, started_at=reclaimed.finished_at, finished_at=now().replace(microsecond=0), exit_code=7)
+    record_observations(attempt.cluster_id, Observations(pods=[reclaimed]))
+    record_observations(attempt.cluster_id, Observations(jobs=[failed(attempt)], pods=[follower]))
+    assert standing(attempt) == ("failed", "", "program_failed", "failed")
+    assert (attempt.job.exit_code, attempt.diagnosis.own_class) == (7, "program")
+    assert "exit code 7" in attempt.diagnosis.text
+
+
+def test_the_end_of_the_only_pod_counts_whatever_it_is_and_so_does_that_of_another_index():
+    attempt = make_attempt(objects=2)
+    first, other = pod_of(attempt, 0), pod_of(attempt, 1, exit_code=7)
+    later = replace(other, started_at=first.finished_at, finished_at=now().replace(microsecond=0))
+    record_observations(attempt.cluster_id, Observations(jobs=[failed(attempt)], pods=[first, later]))
+    assert standing(attempt)[2:] == ("program_failed", "failed")
+    assert attempt.job.exit_code == 143
+
+
 def test_retries_are_counted_by_cause():
     attempt = make_attempt(retries={"preempted": 1, "program": 1})
     for number, reason in ((2, "preempted"), (3, "program_failed")):
