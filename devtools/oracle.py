@@ -20,6 +20,8 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 LONGEST_UNWATCHED_MS = 180_000
 """The allowed error of a pod's bill if the gateway itself reports that its start or end was not observed."""
 ENDED_STATES = {"succeeded", "failed", "cancelled"}
+STOPPED = frozenset({"suspended", "migrated", "preempted_for_job", "maintenance_began"})
+"""Reasons with which the gateway ends an attempt whose job goes on."""
 HTTP_OK = range(200, 300)
 
 
@@ -250,9 +252,15 @@ def _may_follow(
     former = [pod for pod in ran if witness.attempt_of(pod) == witness.attempt_of(first)]
     if witness.attempt_of(then) == witness.attempt_of(first) or then.started_at is None:
         return False
-    if not any(pod.was_disrupted for pod in former) and not job["spec"].get("retries", {}).get("program"):
+    may_go_on = any(pod.was_disrupted for pod in former) or _was_stopped(witness.attempt_of(first), job)
+    if not may_go_on and not (job["spec"].get("retries") or {}).get("program"):
         return False
     return all(pod.finished_at is not None and pod.finished_at <= then.started_at for pod in former)
+
+
+def _was_stopped(attempt_id: str, job: Mapping[str, Any]) -> bool:
+    """Whether the gateway stopped the attempt so that the job goes on later or elsewhere: nothing disrupts its pods then."""
+    return any(one.get("id") == attempt_id and one.get("end_reason") in STOPPED for one in job["attempts"])
 
 
 def _is_doubled(first: SeenPod, then: SeenPod) -> bool:

@@ -23,6 +23,7 @@ from . import (
     opening,
     previewing,
     saving,
+    silences,
     supplies,
 )
 from .clients import Submission, plan
@@ -50,6 +51,7 @@ def configure(seed: int, rates: Mapping[str, float]) -> None:
     data_copies.configure(is_on=data_copies.KIND in rates, is_stored=object_copies.KIND in rates)
     elastic.configure(is_on=elastic.KIND in rates)
     opening.configure(is_on=opening.KIND in rates)
+    silences.configure(is_on=silences.KIND in rates)
     is_other = "limits_shaped" in rates and seed % 2 == 0
     settings.FAIR_SHARE_HALF_LIFE_SECONDS = OTHER_HALF_LIFE if is_other else HALF_LIFE
 

@@ -98,6 +98,7 @@ class SimulatedClusterDriver:
     async def _reach(self, *, is_change: bool = False) -> None:
         """Nothing gets through while the cluster is cut off, and no request for a change while a webhook hangs."""
         link = self._link
+        link.on_reach()
         if link.is_cut or link.is_destroyed or (is_change and link.hangs):
             await self._time_out()
         if self._link.is_revoked:

@@ -148,6 +148,7 @@ RATES: Mapping[str, tuple[float, ...]] = {
     # events
     "opened": (1.0, 2.0),
     "stored": (1.0, 2.0),
+    "silenced": (1.0, 2.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -164,6 +165,7 @@ EVENTS = (
     "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report", "restored_over_run", "bulk_asked", "asked_in_vain",
     "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused", "pressed",
     "tree_applied", "quota_asked", "limits_shaped", "prepulled", "staged", "attached", "previewed", "opened", "stored",
+    "silenced",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

@@ -50,6 +50,7 @@ NEWER = (
     "emitted",
     "opened",
     "stored",
+    "silenced",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 

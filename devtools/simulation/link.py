@@ -31,6 +31,8 @@ class Link:
         """Jobs by uid that were released without a reply: a webhook refuses their next release."""
         self.on_write: Callable[[str, str], None] = lambda _what, _uid: None
         """Called with each request that changes a Job, when it is sent: what it does, and the uid."""
+        self.on_reach: Callable[[], None] = lambda: None
+        """Called before each way of a call over this network."""
 
     def show_pods(self) -> None:
         """Raises Refused while pods cannot be read."""

@@ -31,6 +31,7 @@ from . import (
     questions,
     reservations,
     restores,
+    silences,
     spoiling,
     strangers,
     supplies,
@@ -93,6 +94,7 @@ class Mischief:
             **questions.EVENTS,
             **limit_forms.EVENTS,
             **reservations.EVENTS,
+            **silences.EVENTS,
         }
         if event in elsewhere:
             elsewhere[event](self._world)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 @judging
 def a_moved_job_goes_where_it_was_asked_to_go(world: "World") -> list[str]:
-    """For ten minutes after its run has ended, a moved job is not placed where it was (unless a larger job was to fit there), nor on a cluster that its user did
+    """For ten minutes after its run has ended, a moved job is not placed where it was (unless a larger job was to fit there, or that is the
+    cheapest place again), nor on a cluster that its user did
     not name.
     """
     return [
@@ -29,7 +30,7 @@ SELECT next.id, cluster.name, origin.name, move.clusters::text
   JOIN federation_attempt AS next ON next.job_id = move.job_id AND next.number = attempt.number + 1
   JOIN clusters_cluster AS cluster ON cluster.id = next.cluster_id
  WHERE next.reserved_at < attempt.finished_at + interval '590 seconds'
-   AND (next.cluster_id = attempt.cluster_id AND move.cause NOT IN ('consolidation', 'growth')
+   AND (next.cluster_id = attempt.cluster_id AND move.cause NOT IN ('consolidation', 'growth', 'price', 'deadline')
         OR move.clusters <> '{}' AND NOT next.cluster_id = ANY(move.clusters))
  ORDER BY 1
 """

@@ -94,7 +94,7 @@ def equip(seed: int, found: list[Submission]) -> None:
     chance = random.Random(f"{seed}/saving")
     for one in found:
         is_thrifty, has_deadline, runs = chance.random() < SHARE, chance.random() < 0.3, chance.choice((90, 150, 250))
-        if is_thrifty and "elastic" not in one.body:
+        if is_thrifty:
             _make_thrifty(one, runs, has_deadline=has_deadline)
 
 

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from billing.api.shapes import MoneyShape
 from federation.models import Move
-from federation.queries.made_moves import MoveView, move_views, moves_of
+from federation.queries.made_moves import STATES, MoveView, move_views, moves_of
 from foundation.plain_json import instant
 from foundation.schema import page_shape
 from foundation.shapes import Instant
@@ -26,15 +26,22 @@ class MadeMoveShape(serializers.Serializer[Any]):
     """A move. Prices are of an hour of all pods; all money is null of moves that were not for a lower price."""
 
     attempt = serializers.UUIDField(help_text="The run that was stopped.")
+    state = serializers.ChoiceField(
+        choices=STATES,
+        help_text="`stopping`: its run is being stopped; `made`; `not_made`: the run ended otherwise first, so the job did not move.",
+    )
     cause = serializers.ChoiceField(choices=Move.Cause.values)
     created_at = Instant()
     origin = serializers.CharField(allow_null=True, help_text="The cluster where it ran; null if you may not see it.")
     cluster = serializers.CharField(
-        allow_null=True, help_text="Where it was placed then, or is expected to be; null if you may not see it."
+        allow_null=True,
+        help_text="Where it was placed then, or is expected to be; null if you may not see it, or if it did not move.",
     )
     lost_seconds = serializers.IntegerField(help_text="Of work that it repeats.")
     price_from = MoneyShape(allow_null=True, help_text="Where it ran, when it was moved.")
-    price_to = MoneyShape(allow_null=True, help_text="At the new place, then.")
+    price_to = MoneyShape(
+        allow_null=True, help_text="At the new place, then; null if it was placed on another cluster than expected."
+    )
     saving = MoneyShape(allow_null=True, help_text="What was expected of the work that was certainly left.")
     cost = MoneyShape(allow_null=True, help_text="What the move itself was expected to cost.")
     realised_saving = MoneyShape(
@@ -64,6 +71,7 @@ def _shown(one: MoveView) -> dict[str, Any]:
 
     return {
         "attempt": str(one.id),
+        "state": one.state,
         "cause": one.cause,
         "created_at": instant(one.at),
         "origin": one.origin or None,

@@ -40,7 +40,7 @@ BURST_BYTES, BYTES_PER_SECOND = 32 * 1024 * 1024, 16 * 1024 * 1024
 FRAME_COST_BYTES = 128
 """A frame costs as much as this number of bytes, so that short ones do not take the process' time."""
 TAKE_SECONDS = 5.0
-_NO_ANSWER, _TOO_LATE = 502, 504
+_NO_ANSWER, _RESTARTS, _TOO_LATE = 502, 503, 504
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class Relay:
         self.has_begun = False
         """Whether `live` runs, or will; it frees the relay's place."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._shaking: asyncio.Timeout | None = None
         self._browser: asyncio.Future[tuple[socket.socket, bytes]] | None = None
         self._pipes: _Pipes | None = None
         self._ended = asyncio.Event()
@@ -90,10 +91,12 @@ class Relay:
         self._loop.call_soon_threadsafe(give)
 
     def finish(self, end: End) -> None:
-        """Begins to end it. Called in the loop."""
+        """Begins to end it. Called in the loop. A handshake under way has a little time to be done: the process may wait for it."""
         if self.end is None:
             self.end = end
         self._ended.set()
+        if self._shaking is not None and self._loop is not None and not self.answer.done():
+            self._shaking.reschedule(self._loop.time() + CLOSE_SECONDS)
 
     async def live(self, port: AbstractAsyncContextManager[PortStream], request: PortRequest) -> None:
         """Carries the WebSocket from its handshake to its end."""
@@ -101,9 +104,11 @@ class Relay:
         self._browser = self._loop.create_future()
         try:
             async with AsyncExitStack() as stack:
-                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                self._shaking = asyncio.timeout(CLOSE_SECONDS if self.end else HANDSHAKE_SECONDS)
+                async with self._shaking:
                     program = await stack.enter_async_context(port)
                     answer, first = await exchange(program, request)
+                self._shaking = None
                 head = _switched(answer, request)
                 self.answer.set_result(answer)
                 if head:
@@ -111,7 +116,8 @@ class Relay:
                         sock, early = await self._browser
                     await self._carry(program, sock, (early, head, first))
         except TimeoutError:
-            self._refuse(NotAnswered(f"no answer within {HANDSHAKE_SECONDS:g} s", status=_TOO_LATE))
+            late = NotAnswered(f"no answer within {HANDSHAKE_SECONDS:g} s", status=_TOO_LATE)
+            self._refuse(NotAnswered("the gateway restarts", status=_RESTARTS) if self.end is End.RESTART else late)
         except NotSwitched as fault:
             self._refuse(NotAnswered(f"{fault}", status=_NO_ANSWER))
         except DriverError as error:
@@ -143,7 +149,7 @@ class Relay:
                 other = End.BROWSER if writer.transport.is_closing() else End.PROGRAM
                 for task, end in zip(tasks, (End.BROWSER, other), strict=False):
                     if task.done():
-                        self.finish(End.MALFORMED if isinstance(task.exception(), MalformedFrame) else end)
+                        self.finish(_end_by(task.exception(), end))
             finally:
                 for task in tasks:
                     task.cancel()
@@ -166,6 +172,13 @@ class Relay:
 def _switched(answer: PortAnswer, request: PortRequest) -> bytes:
     """The head of the 101 for the browser; empty if the program does not switch."""
     return browser_handshake(dict(request.headers), answer.headers) if answer.status == SWITCHED else b""
+
+
+def _end_by(fault: BaseException | None, end: End) -> End:
+    """Why one direction ended, if it is not `end`: the browser is not at fault for a connection to the program that broke."""
+    if isinstance(fault, MalformedFrame):
+        return End.MALFORMED
+    return End.PROGRAM if isinstance(fault, DriverError) else end
 
 
 class _Pipes:

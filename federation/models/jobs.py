@@ -146,7 +146,7 @@ class Attempt(models.Model):
     stop_message = models.TextField(blank=True, help_text="The cluster's message, if that is why it must stop there.")
     deletion_at = models.DateTimeField(
         null=True,
-        help_text="Of a run that moves so that a larger job fits: when its deletion was decided. Until then it can go on.",
+        help_text="Of a run that moves to a place that is kept for it: when its deletion was decided. Until then it can go on.",
     )
     lost_seconds = models.PositiveIntegerField(
         null=True, help_text="Seconds of work that the next attempt repeats; known once settled."

@@ -1,5 +1,7 @@
 """Running jobs that are moved to another cluster."""
 
+from datetime import timedelta
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
@@ -14,8 +16,8 @@ MOST_CLUSTERS = 100
 class Move(models.Model):
     """A decision to stop a job's attempt so that the job continues on another cluster: a user's, or the gateway's own, which
     it makes only if staying costs more, or so that a strictly larger job fits, or so that it costs less or finishes in time. The
-    latter may also lead to other nodes of the same cluster (`../sql/moves.sql`), and an elastic job that grows stays on its cluster. It never changes; one of a plan is deleted
-    if its run goes on (`../sql/withdrawn_moves.sql`).
+    latter may also lead to other nodes of the same cluster (`../sql/moves.sql`), and an elastic job that grows stays on its cluster. It never changes; one with a
+    kept place is deleted if its run goes on (`../sql/withdrawn_moves.sql`).
     """
 
     class Cause(models.TextChoices):
@@ -56,12 +58,16 @@ class Move(models.Model):
     nodes = models.JSONField(
         default=list,
         db_default=[],
-        help_text="Of a move of a plan, or of a job that grows: the names of the nodes that are kept for the job.",
+        help_text="Of a move of a plan, for a price, for a deadline, or of a job that grows: the nodes that are kept for the job.",
     )
     amounts = models.JSONField(
         default=dict,
         db_default={},
         help_text="Likewise what its new hold will take; this quota is kept for it.",
+    )
+    kept_until = models.DateTimeField(
+        null=True,
+        help_text="Likewise, unless it is part of a plan: until when its place is kept. A stop that its cluster has not carried out then is revoked.",
     )
     price_from = models.DecimalField(
         max_digits=18,
@@ -102,7 +108,9 @@ class Move(models.Model):
                 | Q(cause="growth", consolidation__isnull=True, size_milli__isnull=True)
                 & Q(nodes__contains=[], amounts__contains={})
                 & ~Q(nodes=[])
-                | ~Q(cause__in=["consolidation", "growth"])
+                | Q(cause__in=["price", "deadline"], consolidation__isnull=True, size_milli__isnull=True)
+                & (Q(kept_until__isnull=False, nodes__contains=[], amounts__contains={}) | Q(nodes=[], amounts={}))
+                | ~Q(cause__in=["consolidation", "growth", "price", "deadline"])
                 & Q(consolidation__isnull=True, size_milli__isnull=True, nodes=[], amounts={}),
                 name="a_move_of_a_plan_has_its_place",
             ),
@@ -120,6 +128,12 @@ class Move(models.Model):
                 name="a_move_for_a_deadline_would_be_late_else",
             ),
             models.CheckConstraint(
+                condition=Q(kept_until=None)
+                | Q(cause__in=["growth", "price", "deadline"], kept_until__gt=F("created_at"))
+                & Q(kept_until__lte=F("created_at") + timedelta(days=1)),
+                name="a_moves_place_is_kept_for_a_day_at_most",
+            ),
+            models.CheckConstraint(
                 condition=Q(cost_seconds__gte=F("lost_seconds")), name="a_move_costs_what_it_repeats_or_more"
             ),
             models.CheckConstraint(
@@ -129,7 +143,7 @@ class Move(models.Model):
         ]
         indexes = [
             models.Index(fields=["job", "created_at"], name="moves_of_job"),
-            models.Index(fields=["created_at"], condition=Q(cause="growth"), name="growing_moves"),
+            models.Index(fields=["kept_until"], condition=Q(kept_until__isnull=False), name="moves_with_kept_places"),
             models.Index(fields=["created_at"], condition=Q(cause="price"), name="saving_moves"),
         ]
 

@@ -56,7 +56,9 @@ UPDATE federation_consolidation AS plan
 RETURNING job.id, plan.outcome
 """
 
-WITHDRAWN = "The plan that it was to be moved for has ended. The run goes on where it is."
+GOES_ON = "The run goes on where it is."
+WITHDRAWN = f"The plan that it was to be moved for has ended. {GOES_ON}"
+NOT_IN_TIME = f"Its cluster did not answer while the place that it was to move to was kept. {GOES_ON}"
 ONE_AT_A_TIME = ("one_live_consolidation_per_job", "one_live_consolidation_per_cluster")
 
 
@@ -73,8 +75,8 @@ def end_plans() -> int:
 
 
 def withdraw_move(claim: Claim, attempt_id: UUID) -> None:
-    """The locked run of a move whose plan is over goes on, and the move is undone: its objects are there, and their deletion
-    was never decided. Not if its user meanwhile suspended or cancelled the job.
+    """The locked run of a move whose plan has ended, or whose place is no longer kept, goes on, and the move is undone: its objects
+    are there, and their deletion was never decided. Not if its user meanwhile suspended or cancelled the job.
     """
     ours = Attempt.objects.select_related("job").filter(
         id=attempt_id,
@@ -91,9 +93,10 @@ def withdraw_move(claim: Claim, attempt_id: UUID) -> None:
     Attempt.objects.filter(id=attempt_id).update(**asked, next_action_at=None, claim_expires_at=None, tries=0)
     shown = Job.objects.filter(id=attempt.job_id, state=JobState.RUNNING)
     shown.update(reason_code="", reason_message="", reason_at=Now())
-    transitions.tell("stays", {(attempt.job_id, attempt.id): WITHDRAWN})
     move = Move.objects.get(attempt=attempt)
-    detail = {"cause": Move.Cause.CONSOLIDATION.value, "plan": str(move.consolidation_id)}
+    is_of_plan = move.consolidation_id is not None
+    transitions.tell("stays", {(attempt.job_id, attempt.id): WITHDRAWN if is_of_plan else NOT_IN_TIME})
+    detail = {"cause": move.cause} | ({"plan": str(move.consolidation_id)} if is_of_plan else {})
     move.delete()
     job = attempt.job
     record_audit(SYSTEM, "job.stay", object_kind="job", object_id=str(job.id), tenant_id=job.tenant_id, detail=detail)

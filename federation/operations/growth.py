@@ -25,7 +25,7 @@ from tenancy.operations import record_audit
 from tenancy.queries import SYSTEM
 
 from . import figures, transitions
-from .migration import may_be_moved
+from .migration import kept_for, may_be_moved
 
 MOST_TRIALS = 5
 """The most runs for which one round looks for a larger place: each trial costs a part of a scheduling round."""
@@ -63,8 +63,7 @@ def _stop(one: GrowingRun, run: RunningJob, place: Placement, more: int) -> bool
             lost_seconds=decision.lost_seconds,
             cost_seconds=decision.cost_seconds,
             stay_seconds=decision.saved_seconds,
-            nodes=sorted({name for pod_set in place.pod_sets for name in pod_set.nodes}),
-            amounts=dict(place.amounts),
+            **kept_for(place),
         )
         detail = {
             "cause": Move.Cause.GROWTH.value,

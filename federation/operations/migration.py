@@ -6,8 +6,11 @@ its cluster. The job returns to the queue with its place there, and avoids that 
 the user named clusters, it avoids all others that long.
 """
 
+from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Coalesce, Now
 
@@ -57,6 +60,15 @@ def what_follows(place: Placement, lost_seconds: int) -> str:
     """What a move does, for the job's timeline."""
     work = f"About {duration_text(lost_seconds)} of work is repeated" if lost_seconds else "No work is repeated"
     return f"{place.cluster} has room for it now. {work}. It keeps its place in the queue."
+
+
+def kept_for(place: Placement) -> dict[str, Any]:
+    """The columns of a move whose place is kept while its run stops, and for as long as for preemption at most."""
+    return {
+        "nodes": sorted({name for pod_set in place.pod_sets for name in pod_set.nodes}),
+        "amounts": dict(place.amounts),
+        "kept_until": Now() + timedelta(seconds=settings.PREEMPTION_KEEP_SECONDS),
+    }
 
 
 def may_be_moved(job: Job, attempt: Attempt) -> bool:

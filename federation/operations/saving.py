@@ -2,7 +2,8 @@
 
 `placement.answers.cheaper` and `placement.answers.in_time` decide, on a place that placement's trial has for the job now: so neither
 quota, budget nor share is exceeded. A run is stopped as one that the gateway moves (`operations.relocation`): one transaction, in
-which the decision is made again on the locked rows and with the prices of then.
+which the decision is made again on the locked rows and with the prices of then. Its place is kept while it stops. If its cluster does not
+answer as long as that, the stop is revoked (`operations.consolidation.withdraw_move`).
 """
 
 from collections import Counter
@@ -26,6 +27,7 @@ from federation.queries.saving import (
     Saver,
     SavingRun,
     flavors_of,
+    is_free,
     load_brakes,
     saver_of,
     saving_runs,
@@ -43,7 +45,7 @@ from tenancy.operations import record_audit
 from tenancy.queries import SYSTEM
 
 from . import figures, transitions
-from .migration import may_be_moved, what_follows
+from .migration import kept_for, may_be_moved, what_follows
 
 MOST_TRIALS = 10
 """The most jobs that one round tries to place elsewhere: each trial costs a part of a scheduling round."""
@@ -108,10 +110,9 @@ class _Round:
         job = Job.objects.get(id=row.job_id)
         if not isinstance(place, Placement) or not can_resume(job, place):
             return False
-        snapshot = self._destinations.snapshot
-        if decided(saver, place, snapshot, is_saving=is_saving) is None:
+        if decided(saver, place, self._destinations.snapshot, is_saving=is_saving) is None:
             return False
-        if not _stop(saver, place, snapshot, is_saving=is_saving):
+        if not _stop(saver, place, self._destinations, is_saving=is_saving):
             return False
         self._leaving[row.cluster_id] += 1
         self._brakes.lately[row.user_id] += is_saving
@@ -129,13 +130,15 @@ def decided(saver: Saver, place: Placement, snapshot: Snapshot, *, is_saving: bo
 
 
 @retried
-def _stop(saver: Saver, place: Placement, snapshot: Snapshot, *, is_saving: bool) -> bool:
-    """Whether the run is now being stopped: not if it has changed, or if it does not pay any more."""
-    run = saver.run
+def _stop(saver: Saver, place: Placement, destinations: Destinations, *, is_saving: bool) -> bool:
+    """Whether the run is now being stopped: not if it has changed, if its place is taken, or if it does not pay any more."""
+    run, snapshot = saver.run, destinations.snapshot
     with transaction.atomic():
         jobs, attempts = lock_jobs_and_attempts([run.job_id], [run.attempt_id])
         job, attempt = jobs.get(run.job_id), attempts.get(run.attempt_id)
         if job is None or attempt is None or not may_be_moved(job, attempt) or job.suspend_requested_at is not None:
+            return False
+        if not is_free(place, destinations.loaded_at):
             return False
         again = _again(run.attempt_id, snapshot)
         decision = None if again is None else decided(again, place, snapshot, is_saving=is_saving)
@@ -151,6 +154,7 @@ def _stop(saver: Saver, place: Placement, snapshot: Snapshot, *, is_saving: bool
             expected_id=place.cluster_id,
             lost_seconds=decision.lost_seconds,
             cost_seconds=decision.lost_seconds + cheaper.STOP_SECONDS,
+            **kept_for(place),
             **_figures(decision),
         )
         detail = {"from": run.cluster, "expected": place.cluster, "cause": cause.value} | _detail(decision)

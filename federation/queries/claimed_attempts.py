@@ -90,7 +90,7 @@ class ClaimedAttempt:
     has_closed_secret: bool = False
     """Whether one of them cannot be opened with the gateway's keys."""
     plan: str = ""
-    """If it moves for a larger job, and its deletion is not decided: the plan is `open`, or `over`, so that the run can go on."""
+    """If it moves to a kept place, and its deletion is not decided: that, or its plan, is `open`, or `over`, so that the run can go on."""
 
     @property
     def must_stop(self) -> bool:
@@ -220,9 +220,10 @@ SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spe
          ORDER BY earlier.number DESC, checkpoint.sequence DESC LIMIT 1),
        {MAY_BE_BOUNDED},
        CASE WHEN attempt.stop_reason = 'migrated' AND attempt.deletion_at IS NULL THEN (
-         SELECT CASE WHEN plan.ended_at IS NOT NULL AND job.suspend_requested_at IS NULL THEN 'over' ELSE 'open' END
-           FROM federation_move AS move JOIN federation_consolidation AS plan ON plan.id = move.consolidation_id
-          WHERE move.attempt_id = attempt.id) END
+         SELECT CASE WHEN (plan.ended_at IS NOT NULL OR move.kept_until <= statement_timestamp()) AND job.suspend_requested_at IS NULL
+                     THEN 'over' ELSE 'open' END
+           FROM federation_move AS move LEFT JOIN federation_consolidation AS plan ON plan.id = move.consolidation_id
+          WHERE move.attempt_id = attempt.id AND (plan.id IS NOT NULL OR move.kept_until IS NOT NULL)) END
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
   JOIN federation_job AS job ON job.id = attempt.job_id

@@ -9,7 +9,7 @@ SELECT EXISTS (SELECT FROM federation_preemption WHERE ended_at IS NULL)
        OR EXISTS (SELECT FROM federation_preemptionvictim AS victim
                     JOIN federation_preemption AS preemption ON preemption.id = victim.preemption_id
                    WHERE victim.nodes <> '[]' AND preemption.deadline_at > now())
-       OR EXISTS (SELECT FROM federation_move WHERE cause = 'growth' AND created_at > now() - interval '1 day'),
+       OR EXISTS (SELECT FROM federation_move WHERE kept_until > now()),
        EXISTS (SELECT FROM federation_priorityclass WHERE preempts = 'lower'),
        EXISTS (SELECT FROM federation_placementpolicy),
        EXISTS (SELECT FROM federation_reservation WHERE until_at > now()),
@@ -34,7 +34,7 @@ class InUse(NamedTuple):
     """
 
     claims: bool = True
-    """Preemptions that have not ended, or that still keep places for jobs that go on with fewer or more pods."""
+    """Preemptions that have not ended, or that still keep places for jobs that go on with fewer pods, and moves that keep places."""
     preempting_classes: bool = True
     policies: bool = True
     reservations: bool = True

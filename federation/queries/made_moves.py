@@ -18,6 +18,7 @@ from federation.models import Attempt, Move
 from federation.queries.jobs import job_of
 from foundation.clock import database_now
 from placement.values.preemption import RESTART_SECONDS
+from placement.values.reason_codes import ReasonCode
 from tenancy.queries import Actor
 
 MOST_SHOWN = 20
@@ -25,14 +26,21 @@ AN_HOUR = 3600
 _STEP = Decimal("0.000001")
 
 
+STATES = ("stopping", "made", "not_made")
+"""Of a move: its run is being stopped, it ended so that the job moves, or it ended otherwise first."""
+
+
 @dataclass(frozen=True, slots=True)
 class MoveView:
-    """A move. `cluster` is where its next run was placed, or else expected; empty if the viewer may not see it. Prices are an hour's;
-    `realised` is what it has saved so far, None of moves for other reasons, or while its next run has not begun.
+    """A move. `cluster` is where its next run was placed, or else expected; empty if the viewer may not see it, or if the job did not
+    move. Prices are an hour's; `price_to` is None if the job was placed on another cluster than expected. `realised` is what it has saved
+    so far, None of moves for other reasons, or while its next run has not begun.
     """
 
     id: UUID
     at: datetime
+    state: str
+    """One of STATES."""
     cause: str
     origin: str
     cluster: str
@@ -88,23 +96,30 @@ def _view(
     costs: Mapping[UUID, Mapping[str, Decimal]],
     now: datetime,
 ) -> MoveView:
-    placed = since[0].cluster_id if since else row.expected_id
+    state, placed = _state(row.attempt), since[0].cluster_id if since else row.expected_id
     return MoveView(
         id=row.attempt_id,
         at=row.created_at,
+        state=state,
         cause=row.cause,
         origin=names.get(row.attempt.cluster_id, ""),
-        cluster=names.get(placed, ""),
+        cluster="" if state == "not_made" else names.get(placed, ""),
         lost_seconds=row.lost_seconds,
         currency=row.currency,
         price_from=row.price_from,
-        price_to=row.price_to,
+        price_to=row.price_to if placed == row.expected_id else None,
         saving=row.saving,
         price_of_move=row.price_of_move,
-        realised=_realised(row, since, costs, now),
+        realised=_realised(row, since, costs, now) if state == "made" else None,
         finish_by=row.finish_by,
         late_at=row.late_at,
     )
+
+
+def _state(run: Attempt) -> str:
+    if run.finished_at is None:
+        return "stopping"
+    return "made" if run.end_reason == ReasonCode.MIGRATED else "not_made"
 
 
 def _realised(
@@ -114,7 +129,8 @@ def _realised(
     ran = [run for run in since if run.started_at is not None]
     if row.price_from is None or not ran:
         return None
-    work = sum(_worked(run, now) for run in ran) - row.lost_seconds / row.attempt.pace
+    lost = row.lost_seconds if row.attempt.lost_seconds is None else row.attempt.lost_seconds
+    work = sum(_worked(run, now) for run in ran) - lost / row.attempt.pace
     spent = Decimal(0)
     for run in ran:
         own = costs.get(run.id, {})

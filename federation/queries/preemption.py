@@ -47,7 +47,7 @@ SELECT preemption.id, preemption.beneficiary_id, preemption.cluster_id, cluster.
 """
 SHRUNK = """
 SELECT preemption.id, victim.job_id, attempt.cluster_id, cluster.name, victim.nodes::text, preemption.deadline_at, victim.amounts::text,
-       tenant.path, hold.cluster_name, hold.amounts::text
+       tenant.path, hold.cluster_name, hold.amounts::text, 'shrunk'
   FROM federation_preemptionvictim AS victim
   JOIN federation_preemption AS preemption ON preemption.id = victim.preemption_id
   JOIN federation_attempt AS attempt ON attempt.id = victim.attempt_id
@@ -60,16 +60,16 @@ SELECT preemption.id, victim.job_id, attempt.cluster_id, cluster.name, victim.no
    AND (attempt.finished_at IS NULL OR job.state = 'queued' AND job.attempts_made = attempt.number)
  ORDER BY 1, 2
 """
-GROWING = """
-SELECT attempt.id, move.job_id, attempt.cluster_id, cluster.name, move.nodes::text, move.created_at + make_interval(secs => %(keep)s), move.amounts::text,
-       tenant.path, hold.cluster_name, hold.amounts::text
+MOVING = """
+SELECT attempt.id, move.job_id, move.expected_id, cluster.name, move.nodes::text, move.kept_until, move.amounts::text,
+       tenant.path, hold.cluster_name, hold.amounts::text, CASE move.cause WHEN 'growth' THEN 'grows' ELSE 'moves' END
   FROM federation_move AS move
   JOIN federation_attempt AS attempt ON attempt.id = move.attempt_id
   JOIN federation_job AS job ON job.id = move.job_id
-  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+  JOIN clusters_cluster AS cluster ON cluster.id = move.expected_id
   LEFT JOIN quotas_hold AS hold ON hold.holder_id = attempt.id AND attempt.finished_at IS NULL
   LEFT JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
- WHERE move.cause = 'growth' AND move.created_at > %(now)s::timestamptz - make_interval(secs => %(keep)s)
+ WHERE move.kept_until > %s
    AND job.state NOT IN ('cancelling', 'cancelled', 'suspended') AND job.suspend_requested_at IS NULL
    AND (attempt.finished_at IS NULL OR job.state = 'queued' AND job.attempts_made = attempt.number)
  ORDER BY 1
@@ -201,17 +201,17 @@ def _borrowing(snapshot: Snapshot) -> set[str]:
 
 
 def load_claims(now: datetime) -> tuple[RoomClaim, ...]:
-    """The nodes that are kept at this time for jobs for which others are being stopped, and for those of these that go on with
-    fewer or more pods. Three queries.
+    """The nodes that are kept at this time for jobs for which others are being stopped, for those of these that go on with
+    fewer pods, and for jobs that are moved to go on with more, to cheaper places or in time. Three queries.
     """
     with connection.cursor() as cursor:
         cursor.execute(CLAIMS, [now])
         rows = cursor.fetchall()
         cursor.execute(SHRUNK, [now])
-        resized = [_resized("shrunk", _Resized(*row)) for row in cursor.fetchall()]
-        cursor.execute(GROWING, {"now": now, "keep": settings.PREEMPTION_KEEP_SECONDS})
-        resized += [_resized("grows", _Resized(*row)) for row in cursor.fetchall()]
-    return (*resized, *_of_waiting(rows))
+        stopped = cursor.fetchall()
+        cursor.execute(MOVING, [now])
+        stopped += cursor.fetchall()
+    return (*(_of_stopped(_Stopped(*row)) for row in stopped), *_of_waiting(rows))
 
 
 def _of_waiting(rows: Iterable[tuple[Any, ...]]) -> tuple[RoomClaim, ...]:
@@ -232,8 +232,8 @@ def _of_waiting(rows: Iterable[tuple[Any, ...]]) -> tuple[RoomClaim, ...]:
     )
 
 
-class _Resized(NamedTuple):
-    """The columns of SHRUNK and GROWING."""
+class _Stopped(NamedTuple):
+    """The columns of SHRUNK and MOVING."""
 
     id: UUID
     job_id: UUID
@@ -245,14 +245,15 @@ class _Resized(NamedTuple):
     path: str | None
     held_on: str | None
     held: str | None
+    kind: str
 
 
-def _resized(kind: str, row: _Resized) -> RoomClaim:
+def _of_stopped(row: _Stopped) -> RoomClaim:
     leaving = None
     if row.path is not None and row.held_on is not None and row.held is not None:
         leaving = Leaving(row.path, row.held_on, json.loads(row.held))
     place = row.id, row.job_id, row.cluster_id, row.cluster, tuple(json.loads(row.nodes)), row.until_at
-    return RoomClaim(*place, 0, amounts=json.loads(row.amounts), kind=kind, leaving=leaving)
+    return RoomClaim(*place, 0, amounts=json.loads(row.amounts), kind=row.kind, leaving=leaving)
 
 
 def _elastic(running: Sequence[RunningJob]) -> list[UUID]:

@@ -20,7 +20,7 @@ from federation.engine.failures.defaults import OWNER
 from federation.engine.intake.normal_form import request_of
 from federation.engine.lifecycle import JobState
 from federation.engine.retries import INTERRUPTIONS, pause_seconds
-from federation.models import Attempt, Diagnosis, Job, Move, RetryBrake
+from federation.models import Attempt, Diagnosis, Job, Move, RemoteObject, RetryBrake
 from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.datasets import with_data
 from federation.queries.kept_estimates import with_kept_estimates
@@ -38,6 +38,7 @@ from placement.ranking.deadlines import ALL_LEFT
 from placement.ranking.kept_estimates import stater
 from placement.values.model import ClusterRefusal, JobRequest, Runtime
 from placement.values.reason_codes import ReasonCode
+from placement.values.sizes import at_most
 from quotas.models import UserLimit
 from tenancy.models import Tenant
 
@@ -312,14 +313,27 @@ def _saving(now: datetime, queue: tuple[JobRequest, ...], tried: Collection[UUID
     moved = Move.objects.filter(
         job__any_of=tried, cause__in=[Move.Cause.PRICE, Move.Cause.DEADLINE], attempt__finished_at__gt=now - REFUSED_FOR
     )
-    causes = dict(moved.order_by("attempt__finished_at").values_list("job_id", "cause"))
-    return tuple(_wanted(one, causes.get(one.id)) for one in queue) if causes else queue
+    made = {
+        job_id: (cause, run)
+        for job_id, cause, run in moved.order_by("attempt__finished_at").values_list("job_id", "cause", "attempt")
+    }
+    if not made:
+        return queue
+    runs = {made[one.id][1]: one.elastic.position for one in queue if one.elastic is not None and one.id in made}
+    pods = _pods_of(runs) if runs else {}
+    return tuple(_wanted(one, made[one.id][0], pods.get(made[one.id][1])) if one.id in made else one for one in queue)
 
 
-def _wanted(request: JobRequest, cause: str | None) -> JobRequest:
-    if cause == Move.Cause.PRICE:
-        return to_save(request)
-    return request if cause is None else replace(request, worked_seconds=ALL_LEFT)
+def _pods_of(runs: Mapping[UUID, int]) -> dict[UUID, int]:
+    """By run, the pods of the pod set at this position."""
+    found = RemoteObject.objects.filter(attempt__in=runs).values_list("attempt", "position", "pods")
+    return {run: pods for run, position, pods in found if position == runs[run]}
+
+
+def _wanted(request: JobRequest, cause: str, pods: int | None) -> JobRequest:
+    """`pods`: of the run that was moved, if its job is elastic. It goes on with as many, or with fewer where these do not fit."""
+    request = request if pods is None else at_most(request, pods)
+    return to_save(request) if cause == Move.Cause.PRICE else replace(request, worked_seconds=ALL_LEFT)
 
 
 def to_save(request: JobRequest) -> JobRequest:

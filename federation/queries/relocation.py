@@ -172,8 +172,9 @@ class Destinations:
         with connection.cursor() as cursor:
             cursor.execute(PENDING, [LIVE_ATTEMPT_STATES, MOST_RUNS])
             pending = cursor.fetchall()
-        at = database_now()
-        self._snapshot = load_state([request_to_move(at, job_id, cluster_id) for job_id, cluster_id in pending])
+        self.loaded_at = database_now()
+        moved = [request_to_move(self.loaded_at, job_id, cluster_id) for job_id, cluster_id in pending]
+        self._snapshot = load_state(moved)
         self._overdrawn = load_overdrawn()
         self._index = FleetIndex()
 

@@ -17,6 +17,7 @@ from billing.engine.egress import rate_between
 from billing.engine.rating import PriceSpan
 from billing.queries import price_spans
 from billing.queries.comparable import spans_in
+from clusters.models import Cluster
 from federation.engine.relocation import MOST_MOVES_A_DAY, REST
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
 from federation.queries.attested import LACKS_MANY
@@ -33,6 +34,7 @@ from placement.values.decisions import Placement
 from placement.values.model import FleetCluster, FleetFlavor, JobRequest, PriceChange, Snapshot
 from placement.values.moving import CourseOfRun, Side
 from placement.values.preemption import RunningJob
+from placement.values.sizes import pace_of_size, running_size
 
 MOST_RUNS = 50
 HISTORY = timedelta(days=30)
@@ -52,7 +54,7 @@ SELECT attempt.id, job.id, job.created_by_id, attempt.cluster_id, job.spec ->> '
            count(*) FILTER (WHERE cause = 'price' AND created_at > now() - interval '1 day') AS saving, max(created_at) AS last_at
       FROM federation_move AS move WHERE move.job_id = job.id) AS moved
  WHERE job.finished_at IS NULL AND (job.spec -> 'moves' = '"when_cheaper"'::jsonb OR job.spec ? 'finish_within_seconds')
-   AND job.state = 'running' AND job.suspend_requested_at IS NULL AND NOT job.spec ? 'elastic'
+   AND job.state = 'running' AND job.suspend_requested_at IS NULL
    AND job.spec ->> 'moves' IN ('when_needed', 'when_cheaper')
    AND attempt.stop_requested_at IS NULL AND attempt.started_at IS NOT NULL AND NOT {LACKS_MANY}
    AND (saved.count > 0 OR job.spec ->> 'checkpoint_seconds' IS NOT NULL)
@@ -64,6 +66,11 @@ LEAVING = """
 SELECT attempt.cluster_id, count(*), count(move.attempt_id) FILTER (WHERE move.cause <> 'user')
   FROM federation_attempt AS attempt LEFT JOIN federation_move AS move ON move.attempt_id = attempt.id
  WHERE attempt.state = ANY(%s) AND attempt.cluster_id = ANY(%s) GROUP BY attempt.cluster_id
+"""
+TAKEN = """
+SELECT EXISTS (SELECT FROM federation_attempt AS attempt
+                 JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.assumed_nodes ?| %(nodes)s
+                WHERE attempt.cluster_id = %(cluster)s AND attempt.finished_at IS NULL AND attempt.reserved_at > %(since)s)
 """
 LATELY = """
 SELECT job.created_by_id, count(*) FROM federation_move AS move JOIN federation_job AS job ON job.id = move.job_id
@@ -125,9 +132,21 @@ def load_brakes(runs: Sequence[SavingRun]) -> Brakes:
     return Brakes({on: live for on, live, _ in rows}, {on: leaving for on, _, leaving in rows}, lately)
 
 
+def is_free(place: Placement, since: datetime) -> bool:
+    """Whether the cluster of a place still takes jobs, and none was put on its nodes since the trial."""
+    if not Cluster.objects.filter(id=place.cluster_id, wish=Cluster.Wish.OPEN, silent_since=None).exists():
+        return False
+    nodes = sorted({name for pod_set in place.pod_sets for name in pod_set.nodes})
+    with connection.cursor() as cursor:
+        cursor.execute(TAKEN, {"cluster": place.cluster_id, "nodes": nodes, "since": since})
+        return not cursor.fetchone()[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Saver:
-    """One run, as its moves are decided: its request, where it runs, and its course."""
+    """One run, as its moves are decided: its request, where it runs, and its course. An elastic job moves with the pods of its run,
+    so its request has one size.
+    """
 
     row: SavingRun
     run: RunningJob
@@ -136,6 +155,8 @@ class Saver:
     course: CourseOfRun
     paces: tuple[float, float]
     """The fastest and the slowest that its work can have."""
+    of_size: float = 1.0
+    """The part of these paces that its pods have, if it is elastic."""
 
     def side_of(self, place: Placement, snapshot: Snapshot) -> Side | None:
         """The other side, with the prices of now; None if its cluster is unknown."""
@@ -149,7 +170,7 @@ class Saver:
             place.cluster_id,
             place.cluster,
             dated(cluster.id, [one for one in flavors if one is not None], self.row.now),
-            place.pace,
+            place.pace * self.of_size,
             START_SECONDS + pull,
             _egress(place, self.row, origin, cluster, snapshot),
         )
@@ -161,7 +182,9 @@ def saver_of(row: SavingRun, run: RunningJob, snapshot: Snapshot) -> Saver | Non
     flavors = [] if cluster is None else [cluster.flavors.get(held.flavor) for held in run.pods]
     job = Job.objects.get(id=row.job_id)
     attempt = Attempt.objects.select_related("progress").get(id=row.attempt_id)
-    [request] = requests_again(row.now, [row.job_id])
+    [fewest] = requests_again(row.now, [row.job_id])
+    sized = running_size(fewest, run)
+    request, of_size = replace(sized, elastic=None), pace_of_size(sized)
     if cluster is None or not all(flavors) or len(flavors) != len(request.pod_sets):
         return None
     known = dated(cluster.id, [one for one in flavors if one is not None], row.now)
@@ -169,8 +192,10 @@ def saver_of(row: SavingRun, run: RunningJob, snapshot: Snapshot) -> Saver | Non
     kind = kind_of(job.tenant_id, job.spec, job.shape)
     most = longest_work(request, runtimes_of_kinds([kind]))
     course = _course(row, run, job, attempt, most)
-    worked = most - round((course.most_left_seconds + course.lost_seconds) / attempt.pace)
-    return Saver(row, run, replace(request, worked_seconds=worked), here, course, _paces(request))
+    worked = most - round((course.most_left_seconds + course.lost_seconds) / attempt.pace * of_size)
+    fastest, slowest = _paces(request)
+    paces = fastest * of_size, slowest * of_size
+    return Saver(row, run, replace(request, worked_seconds=worked), here, course, paces, of_size)
 
 
 def _course(row: SavingRun, run: RunningJob, job: Job, attempt: Attempt, most_work: int) -> CourseOfRun:

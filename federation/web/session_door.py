@@ -5,6 +5,7 @@ exchange of a ticket, or it has the cookie of one session and goes to the progra
 """
 
 import logging
+import math
 from collections.abc import Callable
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 
-from clusters.drivers import DriverError, NotAnswered, PortAnswer, PortRequest
+from clusters.drivers import DriverError, NotAnswered, PortAnswer, PortRequest, Throttled
 from federation.drivers.switchboard import Switchboard
 from federation.engine.sessions import (
     ACCESS_SECONDS,
@@ -119,19 +120,25 @@ class SessionDoorMiddleware:
             return notice(request, refused.status, refused.words)
 
     def _carried(self, request: HttpRequest, access: Access, wanted: PortRequest, *, is_socket: bool) -> HttpResponse:
-        if not self.places.take(access.attempt_id):
-            busy = notice(request, 503, "Too many requests to sessions at the same time.", is_passing=True)
-            busy["Retry-After"] = "1"
-            return busy
+        if not self.places.take(access.attempt_id, access.actor.user_id):
+            return _busy(request, "Too many requests to sessions at the same time.", 1)
         try:
             answer = connect(request, self.board, access, wanted) if is_socket else ask(access, wanted)
             return answer if isinstance(answer, HttpResponse) else _of_program(request, answer)
         except NotAnswered as error:
             return notice(request, error.status, f"The program of the session: {error.reason}.", is_passing=True)
+        except Throttled as error:
+            return _busy(request, "The cluster of the session takes no more requests now.", error.retry_after_seconds)
         except DriverError as error:
             return notice(request, 502, f"The cluster of the session: {error.reason}.", is_passing=True)
         finally:
-            self.places.give_back(access.attempt_id)
+            self.places.give_back(access.attempt_id, access.actor.user_id)
+
+
+def _busy(request: HttpRequest, words: str, seconds: float) -> HttpResponse:
+    busy = notice(request, 503, words, is_passing=True)
+    busy["Retry-After"] = str(max(1, math.ceil(seconds)))
+    return busy
 
 
 def _wanted(request: HttpRequest, sent: dict[str, str], own: str, host: str) -> PortRequest | HttpResponse:

@@ -171,13 +171,18 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
 
 
 STOPPED_FOR = "others are being stopped for"
+WHOM = {
+    "shrunk": "is stopped for a more urgent one",
+    "grows": "goes on with more pods",
+    "moves": "is being moved there",
+}
+"""For which job a place is kept, by the kind of its claim."""
 
 
 def _keep_claimed(claim: RoomClaim, state: FleetState) -> None:
-    whom = {"shrunk": "is stopped for a more urgent one", "grows": "goes on with more pods"}.get(
-        claim.kind, STOPPED_FOR
+    why = Closure(
+        ReasonCode.KEPT_FOR_URGENT, f"has room, but it is kept for a job that {WHOM.get(claim.kind, STOPPED_FOR)}"
     )
-    why = Closure(ReasonCode.KEPT_FOR_URGENT, f"has room, but it is kept for a job that {whom}")
     for number, positions in _positions(state.fleet, claim).items():
         state.reserve(number, dict.fromkeys(positions, why))
 

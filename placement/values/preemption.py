@@ -130,7 +130,7 @@ class RoomClaim:
     """What the hold of the waiting job will take."""
     kind: str = "preemption"
     """`preemption`; `shrunk` if it is one that was stopped, and goes on here with fewer pods; `grows` if it is
-    one that is stopped to go on with more; `consolidation` if the others are
+    one that is stopped to go on with more, `moves` if for a cheaper place or a deadline; `consolidation` if the others are
     moved; `moved` if it is one that was moved, and this is its new place.
     """
     lost_seconds: int = 0

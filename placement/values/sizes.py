@@ -37,6 +37,16 @@ def resized(job: JobRequest, pods: int) -> JobRequest:
     return replace(job, pod_sets=tuple(pod_sets), shape=f"{job.shape} with {pods} pods" if job.shape else "")
 
 
+def at_most(job: JobRequest, pods: int) -> JobRequest:
+    """The request of an elastic job that gets no more pods than these for now."""
+    elastic = job.elastic
+    if elastic is None or pods >= elastic.most:
+        return job
+    most = max(elastic.fewest, pods)
+    shape = f"{job.shape} with at most {most} pods" if job.shape else ""
+    return replace(job, elastic=replace(elastic, most=most), shape=shape)
+
+
 def placed_size(job: JobRequest, placement: Placement) -> JobRequest:
     """The request with the number of pods that were placed."""
     if job.elastic is None:

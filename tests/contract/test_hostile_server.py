@@ -10,11 +10,22 @@ from uuid import uuid4
 
 import pytest
 
-from clusters.drivers import Ambiguous, AuthFailed, DriverError, NotThere, PortRequest, Refused, Unreachable
+from clusters.drivers import (
+    Ambiguous,
+    AuthFailed,
+    DriverError,
+    NotAnswered,
+    NotThere,
+    PortRequest,
+    Refused,
+    Throttled,
+    Unreachable,
+)
 from clusters.drivers.address import ClusterAddress, Credential
 from clusters.drivers.guard import FAILURES_TO_OPEN, guarded
 from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.drivers.kubernetes.wire import Limits
+from federation.engine.sockets import accept_of
 from tests.apiserver import api_server
 
 MIB = 1024 * 1024
@@ -110,12 +121,74 @@ def test_attack_08_no_redirect_of_a_forwarded_port_is_followed(api, status):
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(401, AuthFailed), (403, Refused), (404, NotThere), (500, Ambiguous), (200, Refused)]
+    ("status", "error"),
+    [
+        (401, AuthFailed),
+        (403, Refused),
+        (404, NotThere),
+        (429, Throttled),
+        (500, Ambiguous),
+        (503, Ambiguous),
+        (200, Refused),
+    ],
 )
 def test_a_port_that_is_not_forwarded_is_an_error_of_the_port(api, status, error):
     api.answers["/api/v1/namespaces/swy-x/pods/lone/portforward"] = lambda handler: handler.say(status, {})
     with pytest.raises(error):
         ask(api, lambda driver: driver.ask_pod("swy-x", "lone", 8888, PortRequest("GET", "/", [("Host", "x")])))
+
+
+def test_a_port_that_is_not_forwarded_for_now_says_for_how_long(api):
+    path = "/api/v1/namespaces/swy-x/pods/lone/portforward"
+    api.answers[path] = lambda handler: handler.say(429, {}, {"Retry-After": "7"})
+    with pytest.raises(Throttled) as throttled:
+        ask(api, opened_port)
+    assert throttled.value.retry_after_seconds == 7
+
+
+async def opened_port(driver):
+    """What is read from a forwarded port, and whether it can still be written to."""
+    async with driver.open_port("swy-x", "lone", 8888) as port:
+        said = await asyncio.wait_for(port.read(), 5)
+        is_broken = False
+        try:
+            for _ in range(50):
+                await port.write(b"x" * 65_536)
+                await asyncio.sleep(0.01)
+        except NotAnswered:
+            is_broken = True
+        return said, is_broken
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\n\r\n",
+        b"\x88\x02\x03\xf3",
+        b"\x82\x05\x00",
+        b"",
+    ],
+    ids=["500", "429", "closed with 1011", "cut in a frame", "cut"],
+)
+def test_an_api_server_that_fails_in_the_middle_of_a_forwarded_port_ends_it(api, broken):
+    def switches(handler):
+        handler.send_response_only(101)
+        accept = accept_of(handler.headers["Sec-WebSocket-Key"])
+        protocol = ("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
+        for name, value in (
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Accept", accept),
+            protocol,
+        ):
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(b"\x82\x03\x00\xb8\x22" + broken)
+        handler.close_connection = True
+
+    api.answers["/api/v1/namespaces/swy-x/pods/lone/portforward"] = switches
+    assert ask(api, opened_port) == (b"", True)
 
 
 def test_attack_14_a_body_that_is_too_large_is_cut_off(api):

@@ -25,9 +25,18 @@ def pod(attempt: str, start: int, end: int | None, *, index: str = "0", was_disr
                    NOON + timedelta(seconds=start), until)  # fmt: skip
 
 
-def runs_twice(*pods: SeenPod, retries: dict[str, int] | None = None, unknown: str = "") -> bool:
+def runs_twice(
+    *pods: SeenPod, retries: dict[str, int] | None = None, unknown: str = "", end_reason: str = "completed"
+) -> bool:
+    """`end_reason`: of all attempts, as the gateway shows them."""
     attempts = [
-        {"cluster": "east", "started_at": "then", "objects": [{"uid": uid}]}
+        {
+            "id": f"attempt of {uid}",
+            "cluster": "east",
+            "started_at": "then",
+            "end_reason": end_reason,
+            "objects": [{"uid": uid}],
+        }
         for uid in dict.fromkeys(pod.object_uid for pod in pods if pod.object_uid != unknown)
     ]
     told = {"id": JOB, "name": "job", "state": "succeeded", "attempts": attempts, "spec": {"retries": retries or {}}}
@@ -36,6 +45,14 @@ def runs_twice(*pods: SeenPod, retries: dict[str, int] | None = None, unknown: s
 
 def test_another_attempt_after_an_interruption_is_no_second_run():
     assert not runs_twice(pod("first", 0, 10, was_disrupted=True), pod("second", 10, 20))
+
+
+@pytest.mark.parametrize("end_reason", ["suspended", "migrated", "preempted_for_job", "maintenance_began"])
+def test_another_attempt_after_one_that_the_gateway_stopped_is_no_second_run(end_reason: str):
+    assert not runs_twice(pod("first", 0, 10), pod("second", 10, 20), end_reason=end_reason)
+    assert runs_twice(pod("first", 0, 10), pod("second", 9, 20), end_reason=end_reason)
+    assert runs_twice(pod("first", 0, None), pod("second", 30, 40), end_reason=end_reason)
+    assert runs_twice(pod("first", 0, 10), pod("first", 10, 20), end_reason=end_reason)
 
 
 def test_the_peers_of_an_interrupted_pod_may_run_again_too():

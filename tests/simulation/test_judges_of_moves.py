@@ -183,3 +183,13 @@ def test_a_pod_needs_the_secrets_of_its_variables_files_and_image():
         "volumes": [{"name": "scratch", "emptyDir": {}}, {"name": "secrets", "secret": {"secretName": "three"}}],
     }
     assert secrets_of(Pod("team", "pod", "uid", {}, "job-uid", 0, spec, 1.0, 0)) == {"one", "two", "three"}
+
+
+def test_a_move_is_undone_no_earlier_than_its_place_is_open_to_others():
+    from devtools.simulation import silences  # noqa: PLC0415
+
+    judge = silences.a_move_is_undone_only_when_its_place_is_kept_no_longer
+    assert judge(world([], {})) == []
+    assert judge(world([], {silences.UNDONE: [(ATTEMPT, 30)]})) == [
+        f"the move of attempt {ATTEMPT} was undone after 30 s"
+    ]

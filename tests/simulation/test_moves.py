@@ -47,6 +47,7 @@ def handlers():
         questions,
         reservations,
         restores,
+        silences,
         spoiling,
         strangers,
         supplies,
@@ -66,6 +67,7 @@ def handlers():
         outages,
         reservations,
         restores,
+        silences,
         spoiling,
         supplies,
     )

@@ -213,7 +213,8 @@ class Wire:
                         await slot.aclose()
                     yield socket
             except aiohttp.WSServerHandshakeError as error:
-                raise self.status_error(error.status, Status()) from None
+                retry_after = "" if error.headers is None else error.headers.get("Retry-After", "")
+                raise self.status_error(error.status, Status(), retry_after) from None
             except (aiohttp.ClientError, OSError) as error:
                 raise _translated(error) from None
 

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from contextlib import asynccontextmanager
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -321,6 +322,40 @@ def test_a_program_that_is_gone_is_a_close(line):
     browser = line.open(Script(SWITCH, ends=True))
     assert closed_with(rest(browser).removeprefix(SWITCH), 1014)
     assert line.wait() == "PROGRAM"
+
+
+def test_a_connection_to_the_program_that_breaks_while_the_browser_sends_is_a_close(line):
+    class Broken(Script):
+        async def write(self, data):
+            if self.got:
+                raise NotAnswered("the connection to the pod broke", status=502)
+            self.got += data
+
+    browser = line.open(Broken(SWITCH))
+    exactly(browser, SWITCH)
+    browser.sendall(frame(1, b"x", is_masked=True))
+    assert closed_with(rest(browser), 1014)
+    assert line.wait() == "PROGRAM"
+
+
+def test_a_handshake_under_way_does_not_hold_up_a_process_that_stops(line):
+    began, answers = time.monotonic(), []
+    thread = Thread(target=lambda: answers.append(_refusal(line)))
+    thread.start()
+    until(lambda: line.relay is not None and line.relay._shaking is not None)
+    line.board.stop()
+    thread.join(10)
+    [refused] = answers
+    assert (refused.status, "restarts" in refused.reason) == (503, True)
+    late = _refusal(line)
+    assert (late.status, time.monotonic() - began < 5) == (503, True)
+    assert line.wait() == "RESTART"
+
+
+def _refusal(line):
+    with pytest.raises(NotAnswered) as refused:
+        line.shake(Script())
+    return refused.value
 
 
 def test_a_session_a_user_and_a_process_have_so_many(line):

@@ -372,12 +372,16 @@ def test_a_session_without_a_running_pod_says_so_and_another_attempts_pod_is_not
 
 def test_slow_programs_leave_threads_to_the_gateway(user, attempt, program, monkeypatch):
     monkeypatch.setattr("federation.web.session_places.WAITING_SECONDS", 0.01)
-    places, one, two = Places(8), new_id(), new_id()
-    assert [places.take(one) for _ in range(4)] == [True, True, True, False]
-    assert [places.take(two) for _ in range(2)] == [True, False]
-    places.give_back(one)
-    assert places.take(two)
-    assert [Places(1).take(one), Places(1).take(two)] == [True, True]
+    places, one, two, ann, bob = Places(8), new_id(), new_id(), new_id(), new_id()
+    assert [places.take(one, ann) for _ in range(4)] == [True, True, True, False]
+    assert [places.take(two, ann), places.take(two, bob), places.take(two, bob)] == [False, True, False]
+    places.give_back(one, ann)
+    assert [places.take(one, bob), places.take(two, ann)] == [True, False]
+    for whose in ((one, ann), (one, ann), (two, bob), (one, bob)):
+        places.give_back(*whose)
+    assert [places.take(new_id(), ann) for _ in range(4)] == [True, True, True, False], "a user with many sessions"
+    assert not places._waiting
+    assert [Places(1).take(one, ann), Places(1).take(two, None)] == [True, True]
     browser = opened(user, attempt)
     monkeypatch.setattr(Places, "take", lambda *_: False)
     answer = browser.get("/")
