@@ -51,6 +51,8 @@ class Consolidator:
         self._ids = (UUID(int=number) for number in count(1))
         self._moved: dict[int, list[datetime]] = defaultdict(list)
         self._from: dict[UUID, list[datetime]] = defaultdict(list)
+        self._for_others: dict[str, list[datetime]] = defaultdict(list)
+        """By tenant, when its jobs were moved so that jobs of other tenants fit."""
         self._planned: dict[UUID, datetime] = {}
         self._again_at = EPOCH
         self.plans: list[Consolidation] = []
@@ -84,6 +86,7 @@ class Consolidator:
             busy,
             {cluster: self._rule.most_an_hour - _within(times, at, AN_HOUR) for cluster, times in self._from.items()},
             frozenset(job for job, until in self._planned.items() if until > at),
+            moved_for_others={path: _within(times, at, A_DAY) for path, times in self._for_others.items()},
         )
         return replace(
             snapshot,
@@ -113,9 +116,12 @@ class Consolidator:
         self._claims += claims_of(found, self._ids, at + KEPT_FOR)
         self._planned[found.job_id] = at + REST
         numbers = tuple(one.movable.run.job_id.int for one in found.moves)
+        tenants = {job.id: job.tenant_path for job in snapshot.queue}
         for one in found.moves:
             self._moved[one.movable.run.job_id.int].append(at)
             self._from[one.movable.run.cluster_id].append(at)
+            if one.movable.run.tenant_path != tenants[found.job_id]:
+                self._for_others[one.movable.run.tenant_path].append(at)
         return numbers
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.replay import CHECKPOINT_SECONDS, CLUSTERS, LOAD, NODES, clusters_of
+from benchmarks.replay import CHECKPOINT_SECONDS, CLUSTERS, GPUS, LOAD, NODES, clusters_of, jobs_of
 from benchmarks.report import conditions, last_line, percentile, table
 from foundation.files import write_whole
 from simulator.compared import cheapest_ratio, easy_backfill
@@ -30,7 +30,7 @@ from simulator.simulation import replay
 from simulator.values import HOUR, ClusterPlan, Conditions, ReplayError, TraceJob
 from simulator.world import Layout
 
-from . import liars
+from . import liars, pool
 from .kueue import KueueDivision
 from .plots import Played, html_page
 from .watching import Watched
@@ -145,6 +145,17 @@ def print_received(played: Sequence[Played]) -> None:
     )  # fmt: skip
 
 
+def print_pool(jobs: Sequence[TraceJob], traces: Path, seeds: int) -> dict[str, Any]:
+    """Prints the orders and the lies in one pool without places."""
+    orders = pool.compare_orders(jobs, NODES * GPUS)
+    print("\none pool without places, estimates up to five times too long")
+    table(orders)
+    lies = pool.compare_liars({name: jobs_of(traces, name) for name in pool.TRACES}, seeds)
+    print("\none tenant in it, in which 15 % of the users state 60 s for everything: change of waits in percent")
+    table(lies)
+    return {"orders": orders, "liars": lies}
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     folder = Path(os.environ.get("TRACES", "../shared/traces"))
@@ -158,6 +169,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--estimates", nargs="+", choices=ESTIMATES, default=list(ESTIMATES))
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="GATEWAY", help=", ".join(names))
     parser.add_argument("--no-liars", action="store_true", help="without the last part")
+    parser.add_argument("--no-pool", action="store_true", help="without the pool")
+    parser.add_argument("--only-pool", action="store_true", help="nothing else")
+    parser.add_argument("--seeds", type=int, default=6, help="of who lies in the pool (default 6)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="plots, as one page (default: none)")
     return parser.parse_args()
 
@@ -174,7 +188,7 @@ def main() -> None:
     conditions(clusters=CLUSTERS, gpus=NODES * 8, jobs=len(jobs), load=arguments.load, weights=weights)
     told: dict[str, Any] = {}
     pages: dict[str, list[Played]] = {}
-    for how in arguments.estimates:
+    for how in () if arguments.only_pool else arguments.estimates:
         played = pages[how] = play(plans, estimated(jobs, how), weights, arguments.only)
         print(file=sys.stderr)
         rows = {one.name: row(one) for one in played}
@@ -189,11 +203,13 @@ def main() -> None:
             told |= {
                 name: head[name] for name in ("share_error", "max_wait_s", "lost_gpu_hours", "preemptions") if head
             }
-    if not arguments.no_liars:
+    if not arguments.no_liars and not arguments.only_pool:
         lies = liars.compare(plans, jobs)
         print("\n15 % of the users state 60 s for everything")
         table(lies)
         told["liars"] = lies
+    if not arguments.no_pool:
+        told["pool"] = print_pool(jobs, arguments.traces, arguments.seeds)
     if arguments.html:
         write_whole(arguments.html, html_page(pages, len(jobs)))
     print(f"\n{time.process_time() - began:.0f} s of CPU")

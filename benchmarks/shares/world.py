@@ -55,9 +55,9 @@ def jobs_for(traces: Path, name: str, file: Path | None, load: float, limit: int
     return compressed(fitting, NODES * GPUS, load)
 
 
-def dealt(number: int) -> str:
+def dealt(number: int, begins: float = 0.0) -> str:
     """The tenant of a job by its place in the trace."""
-    at = number // BATCH * STRIDE % 1
+    at = (number // BATCH * STRIDE + begins) % 1
     bounds = accumulate(part for _, part in DEALT.values())
     return next((tenant for tenant, bound in zip(DEALT, bounds, strict=True) if at < bound), list(DEALT)[-1])
 

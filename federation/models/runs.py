@@ -42,7 +42,9 @@ class RunGroup(models.Model):
 
 
 class EstimateRecord(models.Model):
-    """How far the estimates of a user's jobs in a tenant have been kept (`placement.ranking.kept_estimates`)."""
+    """How far the estimates of a user's jobs in a tenant have been kept (`placement.ranking.kept_estimates`): `stated_seconds` are
+    the seconds that runs took, `taken_seconds` the same, times what each took of what was stated.
+    """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
@@ -59,4 +61,4 @@ class EstimateRecord(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.taken_seconds} s of {self.stated_seconds} s stated"
+        return f"runs take {self.taken_seconds / self.stated_seconds:.2f} times what was stated"

@@ -21,7 +21,7 @@ from federation.engine.lifecycle import JobState
 from federation.engine.relocation import REST
 from federation.locks import Claim, lock_jobs_and_attempts, read_reservations
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Consolidation, Job, JobEvent, Move, Preemption
-from federation.queries.consolidation import load_plan_claims, searches
+from federation.queries.consolidation import load_plan_claims, moved_for_others, searches
 from federation.queries.policies import load_policies
 from federation.queries.reservations import load_reservations
 from federation.queries.standstill import is_dispatch_closed
@@ -156,10 +156,12 @@ def _apply(decision: values.Consolidation, snapshot: Snapshot) -> bool:
 
 
 def _is_lawful(decision: values.Consolidation, snapshot: Snapshot) -> bool:
-    """Whether policies, reservations and maintenance windows are as in the snapshot, the clusters take new work, and attempts
-    are dispatched.
+    """Whether policies, reservations, maintenance windows and the moves of a day are as in the snapshot, the clusters take new
+    work, and attempts are dispatched.
     """
     now = snapshot.now
+    if snapshot.consolidation is None or moved_for_others() != snapshot.consolidation.moved_for_others:
+        return False
     if (load_policies(), load_reservations(now), load_windows(now)) != (
         snapshot.policies,
         snapshot.reservations,

@@ -15,7 +15,7 @@ from django.db.models import Max
 
 from federation.models import Attempt, Job, PodRun
 from foundation import clock
-from placement.ranking.kept_estimates import LEFT_PER_RUN, Kept, added, counted
+from placement.ranking.kept_estimates import Kept, added, counted, left_after
 from placement.ranking.runtimes import LONGEST_SECONDS, MOST_KEPT, Groups, groups_of
 
 REMEMBER = """
@@ -29,7 +29,7 @@ ON CONFLICT (key) DO UPDATE
        runs = known.runs + excluded.runs,
        last_at = now()
 """
-# What was known before fades by the further runs, as `kept_estimates.added` defines it.
+# What was known before fades by the time of the further runs, as `kept_estimates.added` defines it.
 REMEMBER_ESTIMATES = """
 INSERT INTO federation_estimaterecord AS known (tenant_id, user_id, stated_seconds, taken_seconds, last_at)
 VALUES (%s, %s, %s, %s, now())
@@ -97,5 +97,5 @@ def remember_estimates(ended: Iterable[tuple[Job, Attempt, bool]]) -> None:
     with connection.cursor() as cursor:
         for (tenant_id, user_id), own in sorted(runs.items()):
             new = reduce(added, own[1:], own[0])
-            given = [tenant_id, user_id, *new, LEFT_PER_RUN ** len(own), LEFT_PER_RUN ** len(own)]
-            cursor.execute(REMEMBER_ESTIMATES, given)
+            left = left_after(sum(run.seconds for run in own))
+            cursor.execute(REMEMBER_ESTIMATES, (tenant_id, user_id, new.seconds, new.weighed, left, left))

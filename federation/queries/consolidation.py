@@ -1,6 +1,7 @@
 """What consolidation reads: running jobs that may move so that a larger one fits, and the places that plans keep."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -71,6 +72,17 @@ SELECT attempt.cluster_id, count(*)
   JOIN federation_move AS move ON move.consolidation_id = plan.id
   JOIN federation_attempt AS attempt ON attempt.id = move.attempt_id
  WHERE plan.deadline_at > now() - interval '1 hour' AND move.created_at > now() - interval '1 hour' GROUP BY attempt.cluster_id
+"""
+MOVED_FOR_OTHERS = """
+SELECT job.created_by_id, tenant.path,
+       count(*) FILTER (WHERE larger.created_by_id <> job.created_by_id), count(*) FILTER (WHERE larger.tenant_id <> job.tenant_id)
+  FROM federation_consolidation AS plan
+  JOIN federation_move AS move ON move.consolidation_id = plan.id
+  JOIN federation_job AS job ON job.id = move.job_id
+  JOIN federation_job AS larger ON larger.id = plan.beneficiary_id
+  JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
+ WHERE plan.deadline_at > now() - interval '1 day' AND move.created_at > now() - interval '1 day'
+ GROUP BY job.created_by_id, tenant.path
 """
 RESTING = """
 SELECT beneficiary_id FROM federation_consolidation
@@ -172,7 +184,8 @@ def with_consolidation(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
         cursor.execute(MOVED_LATELY)
         left = {on: max(0, settings.CONSOLIDATION_HOURLY_MOVES - made) for on, made in cursor.fetchall()}
     most = min(settings.CONSOLIDATION_MOST_MOVES, settings.CONSOLIDATION_HOURLY_MOVES)
-    rules = Consolidating(share, most, movable, busy, left, resting, settings.PREEMPTION_KEEP_SECONDS)
+    keep = settings.PREEMPTION_KEEP_SECONDS
+    rules = Consolidating(share, most, movable, busy, left, resting, keep, moved_for_others())
     runs = {one.run.job_id: one.run for one in movable}
     again = [replace(running_size(job, runs[job.id]), elastic=None) for job in requests_again(snapshot.now, list(runs))]
     overdrawn = snapshot.overdrawn or load_overdrawn()
@@ -201,6 +214,16 @@ def _waiting(snapshot: Snapshot) -> list[JobRequest]:
         and job.id not in claimed
         and book.of(job.tenant_path).consolidation != "never"
     ]
+
+
+def moved_for_others() -> Mapping[UUID | str, int]:
+    """By user, and by tenant path, how many of their jobs were moved within 24 hours so that jobs of others fit."""
+    found: Counter[UUID | str] = Counter()
+    with connection.cursor() as cursor:
+        cursor.execute(MOVED_FOR_OTHERS)
+        for user_id, path, of_user, of_tenant in cursor.fetchall():
+            found.update({user_id: of_user, path: of_tenant})
+    return dict(found)
 
 
 def _resting() -> frozenset[UUID]:

@@ -4,7 +4,7 @@ Nothing is lost but time: every job that moves has another place now, which is k
 tenant allows it, and that of the waiting job's tenant. A job moves only for one of its organisation that has waited longer
 than the patience of its cycle, is at least as urgent, and strictly larger. Sizes are constants of jobs: so along any chain
 of moves they grow, and two jobs, or more, never move each other in turn. It must have run longer than its class shields it,
-and not have moved too often or recently.
+and not have moved too often or recently. Nor do those of its user and tenant move again and again for others (`sparing`).
 
 The moves may cost at most a share of the gain: what the waiting job does earlier, by the time at which it is expected to
 start without them, and by its run time. On each cluster the cheapest set of moves is searched, exactly among a few jobs;
@@ -27,11 +27,12 @@ from placement.ranking.runtimes import runtime_of
 from placement.values.consolidation import Consolidating, Consolidation, Movable, PlannedMove
 from placement.values.decisions import Placement, Wait
 from placement.values.model import JobRequest, Snapshot
-from placement.values.preemption import MILLI, MOST_TIMES_PREEMPTED, RESTART_SECONDS, organisation_of
+from placement.values.preemption import MILLI, RESTART_SECONDS, organisation_of
 from placement.values.reason_codes import ReasonCode
 
 from .rehearsal import Rehearsal
 from .search import EXACT, Chosen, Problem, exactly, pruned, shortest
+from .sparing import Brake, is_movable
 
 MOST_CONSIDERED = 4
 """The most waiting jobs of different kinds for which one cycle searches moves."""
@@ -47,8 +48,6 @@ MOST_MORE = 50
 """The number of further ones, where the part did not suffice for an exact search: the nodes that are cheapest to clear are tried then."""
 MOST_REPAIRS = 4
 """How often a set is searched again without a job that has no other place."""
-MOST_MOVES_A_DAY = 3
-"""A job that was moved this many times in 24 hours is not moved again."""
 LONGEST_GAIN = 24 * 3600
 """What a job gains by starting earlier counts up to this time."""
 UNKNOWN_GAIN = 3600
@@ -142,6 +141,9 @@ class _Planner:
         self._snapshot, self._cycle, self._rules, self._policies, self._returning, self._exact = given
         self._job, self._wait = job, wait
         self._now, self._size = self._snapshot.now, size_of(job)
+        self._brake = Brake(self._rules, job)
+        self._spared: list[Movable] = []
+        """What could be moved, but for the brake."""
         self._last_trial = most_trials
         """The number of the last one on the cluster that is being searched."""
 
@@ -164,12 +166,14 @@ class _Planner:
 
     def decide(self) -> Consolidation | str:
         """The decision, or the sentence why there is none; empty if no job could be moved for it."""
-        movable = [one for one in self._rules.movable if self._may_move(one)]
-        if not movable or not self._stays_open(self._job) or not self._rehearsal.has_enough_free():
+        could = [one for one in self._rules.movable if self._may_move(one)]
+        if not could or not self._stays_open(self._job) or not self._rehearsal.has_enough_free():
             return ""
-        pools = self._pools(movable)
+        movable = [one for one in could if self._brake.allows([one])]
+        self._spared = [one for one in could if one not in movable]
+        pools = self._pools(movable) if movable else {}
         if not pools:
-            return ""
+            return self._brake.text(self._spared)
         gain = self._gain()
         budget = self._rules.share * gain.gpu_seconds
         found: list[_Found] = []
@@ -281,7 +285,9 @@ class _Planner:
             sizes=[one.run.gpu_milli for one in pool],
             fits=fits,
             most=most,
-            is_lawful=lambda chosen: sum(costs[one] for one in chosen) <= budget,
+            is_lawful=lambda chosen: (
+                sum(costs[one] for one in chosen) <= budget and self._brake.allows(pool[one] for one in chosen)
+            ),
         )
 
     def _shortlist(self, cluster: int, pool: list[Movable]) -> list[Movable]:
@@ -377,17 +383,11 @@ class _Planner:
 
     def _why_none(self, budget: float) -> str:
         share = f"{self._rules.share:.0%} of what it would gain"
-        return (
+        told = (
             f"running jobs could be moved so that it fits, but not at most {self._rules.most_moves} of them, each with another"
             f" place now, that together cost {budget / 3600:.1f} GPU-hours or less ({share})"
         )
-
-
-def is_movable(one: Movable, now: datetime) -> bool:
-    """Whether it has run long enough, and has not moved, or been stopped for others, too often or recently."""
-    if one.run.shield_until > now or (one.rests_until is not None and one.rests_until > now):
-        return False
-    return one.moves_today < MOST_MOVES_A_DAY and one.run.times_preempted < MOST_TIMES_PREEMPTED
+        return "; ".join(filter(None, (told, self._brake.text(self._spared))))
 
 
 def _names(place: Placement) -> tuple[str, ...]:

@@ -62,6 +62,8 @@ class Consolidating:
     """Jobs for which no new plan is made yet, because they did not start in time after an earlier one."""
     keep_seconds: int = 600
     """How long a plan keeps its places at most."""
+    moved_for_others: Mapping[UUID | str, int] = field(default_factory=dict, hash=False)
+    """By user, and by tenant path, how many of their jobs were moved within 24 hours so that jobs of others fit."""
 
     def most_from(self, cluster_id: UUID) -> int:
         """How many jobs may move away from nodes of the cluster now."""

@@ -8,8 +8,9 @@ from itertools import combinations
 from typing import Any
 
 from placement.cycle.cycle import decide, run
-from placement.preemption.consolidation import ConsolidationPlan, consolidate, is_movable, size_of
+from placement.preemption.consolidation import ConsolidationPlan, consolidate, size_of
 from placement.preemption.search import EXACT
+from placement.preemption.sparing import is_movable
 from placement.values.consolidation import Consolidating, Movable
 from placement.values.model import JobRequest, Snapshot, TenantPolicy
 from placement.values.preemption import RunningJob, organisation_of

@@ -32,7 +32,7 @@ from federation.engine.tree import items, kueue, kueue_reading, reading, writing
 from placement.answers import estimates, quotes, recording
 from placement.cycle import backfill, cycle, kept_room, ordering, share_reasons, timeline, verdicts
 from placement.fleet import amounts, pools, siting
-from placement.preemption import consolidation, plan
+from placement.preemption import consolidation, plan, sparing
 from placement.ranking import (
     candidates,
     floors,
@@ -155,7 +155,7 @@ def test_figures_by_which_places_are_ranked():
     assert (runtimes.WEIGHT_OF_WIDER, runtimes.WEIGHT_OF_NO_MORE, runtimes.FACTOR) == (4, 2, 2)
     assert (runtimes.MOST_KEPT, runtimes.HALF_LIFE, runtimes.QUANTILES) == (50, 16, (0.1, 0.5, 0.9))
     assert (runtimes.ASKED, runtimes.LONGEST_SECONDS) == (("count", "cpu", "memory", "gpu"), 10 * 365 * 24 * 3600)
-    assert (kept_estimates.SHORTEST_SECONDS, kept_estimates.LEFT_PER_RUN) == (60, 0.5 ** (1 / 16))
+    assert (kept_estimates.SHORTEST_SECONDS, kept_estimates.HALF_LIFE_SECONDS) == (60, 7 * 86_400)
     assert (pulls.STEP_SECONDS, shortages.REASONS_NAMED, candidates.MOST_COMBINATIONS) == (10, 4, 256)
     assert (gpu_names.MOST_NEAREST, gpu_names.LEAST_LIKENESS, amounts.USUAL_VENDOR) == (3, 0.5, "nvidia")
     assert strategies.TERMS == ("price", "free", "cluster_free", "stranding")
@@ -188,7 +188,8 @@ def test_how_far_a_cycle_and_a_quote_look():
     assert (consolidation.MOST_CONSIDERED, consolidation.MOST_CLUSTERS, consolidation.MOST_CANDIDATES) == (4, 8, 60)
     assert (consolidation.MOST_TRIALS, consolidation.MOST_REPAIRS) == (600, 4)
     assert (consolidation.LONGEST_GAIN, consolidation.UNKNOWN_GAIN) == (86_400, 3600)
-    assert consolidation.MOST_MOVES_A_DAY == relocation.MOST_MOVES_A_DAY == 3
+    assert (sparing.MOST_OF_A_USER, sparing.MOST_OF_A_TENANT) == (8, 32)
+    assert sparing.MOST_MOVES_A_DAY == relocation.MOST_MOVES_A_DAY == 3
     assert (plan.MOST_CONSIDERED, plan.MOST_CLUSTERS, plan.MOST_CANDIDATES, plan.MOST_SHOWN) == (8, 8, 40, 20)
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.cycle.ordering import by_response_ratio
-from placement.ranking.kept_estimates import Kept, added, as_kept, counted, factor_of, stater
-from placement.ranking.runtimes import HALF_LIFE
+from placement.ranking.kept_estimates import HALF_LIFE_SECONDS, Kept, added, as_kept, counted, factor_of, stater
 from placement.values.model import Runtime
 
 from .fleets import NOW, job
@@ -87,8 +86,19 @@ def test_an_estimate_counts_as_much_longer_as_those_of_its_user_were_exceeded():
     assert first(honest, replace(liar, deadline_seconds=100)) == short.id
 
 
+RUNS = st.lists(st.tuples(st.integers(1, 10**5), st.integers(0, 10**5), st.booleans()), max_size=30)
+
+
+def record_of(runs, record=None):
+    """The record of (stated, taken, is_success)."""
+    for stated, taken, is_success in runs:
+        run = counted(stated, taken, is_success=is_success)
+        record = record if run is None else added(record, run)
+    return record
+
+
 @pytest.mark.law
-@given(st.lists(st.tuples(st.integers(1, 10**5), st.integers(0, 10**5), st.booleans()), max_size=30))
+@given(RUNS)
 def test_no_record_makes_an_estimate_shorter_and_failures_only_make_it_longer(runs):
     record = None
     for stated, taken, is_success in runs:
@@ -98,32 +108,58 @@ def test_no_record_makes_an_estimate_shorter_and_failures_only_make_it_longer(ru
             assert taken <= max(60, stated)
             continue
         record = added(before, run)
-        assert record.taken >= run.taken
+        assert record.seconds >= run.seconds
+        assert record.weighed >= record.seconds
         if not is_success:
-            assert run.taken > run.stated
+            assert run.weighed > run.seconds
     assert record is None or factor_of(record) >= 1.0
-    lies = None
-    for _ in range(40):
-        lies = added(lies, counted(60, 3600, is_success=True))
-    assert factor_of(lies) == pytest.approx(60)
 
 
-def test_a_record_counts_half_after_as_many_runs_as_the_half_life():
+@pytest.mark.law
+@given(st.lists(st.integers(60, 10**4), min_size=1, max_size=30), st.integers(1, 60))
+def test_who_states_the_same_for_everything_is_believed_at_least_the_mean_of_his_runs(taken, stated):
+    """More than that, the less alike they are: the mean over seconds is the mean plus the variance by the mean. What came first
+    has faded, by at most half for each half-life of runs.
+    """
+    believed = max(60, stated) * factor_of(record_of((stated, seconds, True) for seconds in taken))
+    left = 0.5 ** (sum(taken) / HALF_LIFE_SECONDS)
+    assert believed >= left * sum(one * one for one in taken) / sum(taken) - 1e-6
+    alike = 60 * factor_of(record_of([(60, 3600, True)] * 10))
+    unlike = 60 * factor_of(record_of([(60, 600, True), (60, 6600, True)] * 5))
+    assert alike == pytest.approx(3600)
+    assert unlike > 1.5 * 3600
+
+
+@pytest.mark.law
+@given(RUNS, st.lists(st.integers(60, 10**7), max_size=200))
+def test_trivial_jobs_that_are_said_to_run_for_days_buy_no_belief(runs, pads):
+    """They count as much as honest runs of a minute each: whatever was stated for them, and by their time, not their number."""
+    lies = record_of([*runs, (60, 36_000, True)])
+    padded = record_of(((stated, 60, True) for stated in pads), lies)
+    honest = record_of([(60, 60, True)] * len(pads), lies)
+    assert factor_of(padded) == pytest.approx(factor_of(honest))
+    share = lies.seconds / (lies.seconds + 60 * len(pads) * 2)
+    assert factor_of(padded) >= 1 + (factor_of(lies) - 1) * share * 0.9
+
+
+def test_a_record_counts_half_after_runs_of_as_much_time_as_the_half_life():
     record = Kept(6400.0, 12_800.0)
-    for _ in range(int(HALF_LIFE)):
-        record = added(record, Kept(0.0, 0.0))
-    assert record == pytest.approx((3200.0, 6400.0))
-    assert added(record, Kept(100.0, 300.0))[1] - added(record, Kept(0.0, 0.0))[1] == pytest.approx(300.0)
-    assert added(record, Kept(100.0, 300.0))[0] - added(record, Kept(0.0, 0.0))[0] == pytest.approx(100.0)
+    for _ in range(7):
+        record = added(record, Kept(24 * 3600.0, 24 * 3600.0))
+    alone = record_of([(10**6, 24 * 3600, True)] * 7)
+    assert record.seconds - alone.seconds == pytest.approx(3200.0)
+    assert record.weighed - alone.weighed == pytest.approx(6400.0)
     assert added(None, Kept(60, 90)) == (60, 90)
+    assert factor_of(record_of([(60, 3600, True)] * 40)) == pytest.approx(60)
 
 
 def test_only_what_a_run_shows_is_counted():
-    assert counted(600, 300, is_success=True) == (600, 300)
+    assert counted(600, 300, is_success=True) == (300, 300)
+    assert counted(300, 600, is_success=True) == (600, 1200)
     assert counted(600, 600, is_success=False) is None
-    assert counted(600, 601, is_success=False) == (600, 601)
+    assert counted(600, 1200, is_success=False) == (1200, 2400)
     assert counted(1, 2, is_success=True) == (60, 60)
-    assert counted(59, 61, is_success=False) == (60, 61)
+    assert counted(59, 120, is_success=False) == (120, 240)
 
 
 def test_who_states_an_estimate_is_one_user_in_one_tenant_and_cannot_be_read():

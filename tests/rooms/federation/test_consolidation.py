@@ -23,8 +23,9 @@ from federation.models import (
 )
 from federation.operations import put_policy
 from federation.operations.cancellation import request_cancellation
-from federation.queries.consolidation import load_plan_claims
+from federation.queries.consolidation import load_plan_claims, moved_for_others
 from foundation.clock import database_now
+from placement.preemption import sparing
 from placement.preemption.consolidation import consolidate
 from tenancy.models import AuditEntry, Tenant, User
 from tenancy.queries import SYSTEM
@@ -244,6 +245,27 @@ def test_one_plan_at_a_time_for_a_cluster_and_a_moved_job_rests(cluster, planned
     assert list(Consolidation.objects.values_list("outcome", flat=True)) == ["withdrawn"]
     kept = [one for one in load_plan_claims(database_now()) if one.job_id == move.job_id]
     assert [one.kind for one in kept] == ["moved"], "its place is kept all the same"
+
+
+def test_jobs_of_one_user_are_moved_for_others_only_so_often(halves, submitter, monkeypatch):
+    allow()
+    job = large(submitter)
+    Job.objects.filter(id=job.id).update(created_by=make_user())
+    monkeypatch.setattr(sparing, "MOST_OF_A_USER", 0)
+    operations.run_scheduling_cycle()
+    assert not Move.objects.exists()
+    assert "2 running jobs stay in place" in Job.objects.get(id=job.id).reason_message
+    monkeypatch.setattr(sparing, "MOST_OF_A_USER", 1)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("federation.operations.consolidation.moved_for_others", lambda: {submitter.user_id: 1})
+        operations.run_scheduling_cycle()
+        assert not Move.objects.exists(), "a job of theirs has been moved since the snapshot"
+    operations.run_scheduling_cycle()
+    assert Move.objects.get().job.created_by_id == submitter.user_id
+    assert moved_for_others() == {submitter.user_id: 1, "acme/research/vision": 0}
+    before = Now() - timedelta(hours=26)
+    redate(Consolidation.objects.all(), created_at=before, deadline_at=before + timedelta(hours=1))
+    assert moved_for_others() == {}
 
 
 def test_a_plan_whose_deadline_passes_ends_and_the_job_waits_before_another(planned, submitter):

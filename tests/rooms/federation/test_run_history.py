@@ -14,7 +14,7 @@ from federation.operations.endings import end_attempts
 from federation.queries.queue import load_queue
 from federation.queries.runtimes import runtime_of_job
 from foundation.clock import now
-from placement.ranking.kept_estimates import LEFT_PER_RUN
+from placement.ranking.kept_estimates import left_after
 from placement.ranking.runtimes import MOST_KEPT, groups_of
 from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_node, make_user, submit
 from tests.rooms.federation.test_constraints import attack
@@ -138,9 +138,9 @@ def test_history_is_read_by_key_alone(user, django_assert_num_queries):
 
 
 def records():
-    """What was stated, and what runs took: they end a moment after their start was computed."""
+    """The seconds of runs, and those times what each took of what was stated; they end a moment after their start was computed."""
     return [
-        (round(one.stated_seconds), pytest.approx(one.taken_seconds, abs=5), one.user.email)
+        (pytest.approx(one.stated_seconds, rel=0.01), pytest.approx(one.taken_seconds, rel=0.01), one.user.email)
         for one in EstimateRecord.objects.select_related("user").order_by("id")
     ]
 
@@ -151,10 +151,10 @@ def test_estimates_are_compared_with_what_runs_took_for_each_user(user):
     ran(submit(actor_for(user), spec(estimated_seconds=100)), 3000)
     ran(submit(actor_for(other), spec("x", estimated_seconds=5000)), 2500)
     ran(submit(actor_for(user), spec("y")), 9000)  # nothing was stated
-    assert records() == [(100, 3000, user.email), (5000, 2500, other.email)]
-    ran(submit(actor_for(user), spec("z", estimated_seconds=100)), 100)
-    stated, taken, _ = records()[0]
-    assert (stated, taken) == (round(100 * LEFT_PER_RUN + 100), round(3000 * LEFT_PER_RUN + 100))
+    assert records() == [(3000, 90_000, user.email), (2500, 2500, other.email)]
+    ran(submit(actor_for(user), spec("z", estimated_seconds=100_000)), 100_000)
+    left = left_after(100_000)
+    assert records()[0][:2] == (3000 * left + 100_000, 90_000 * left + 100_000)
 
 
 def test_a_failed_run_counts_only_if_it_took_longer_than_stated(user):
@@ -164,7 +164,7 @@ def test_a_failed_run_counts_only_if_it_took_longer_than_stated(user):
     ran(submit(actor_for(user), spec(estimated_seconds=600)), 6000, AttemptState.FAILED)
     job = submit(actor_for(user), spec(estimated_seconds=600))
     Job.objects.filter(id=job.id).update(state="cancelling")
-    assert records() == [(600, 6000, user.email)]
+    assert records() == [(6000, 60_000, user.email)]
 
 
 def test_a_user_who_states_a_minute_for_everything_is_not_first(user):
