@@ -76,6 +76,8 @@ def statements_are_kept() -> Iterator[None]:
 
 
 def forget_statements() -> None:
-    """The session of this thread has prepared nothing yet."""
+    """The session of this thread has prepared nothing yet, and until the end of the test it plans as those of the gateway do."""
     connection.ensure_connection()
     connection.connection._prepared.forget()
+    with connection.cursor() as cursor:
+        cursor.execute("SET plan_cache_mode = auto")

@@ -9,7 +9,6 @@ import base64
 import gc
 import os
 import shutil
-import tempfile
 from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from devtools import prepared
 from devtools.check import PLACEHOLDERS
 from devtools.embedded import is_configured, servers
+from devtools.scratch import scratch_folder
 from tests.near import SOCKETS
 
 MIGRATED = "MIGRATED_DATABASE"
@@ -52,10 +52,10 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """What was imported is never garbage: the collector need not walk it again and again. And it comes less often than Python's 700
-    new objects would call it: most are freed without it.
+    new objects would call it: most are freed without it, and laws keep hundreds of thousands.
     """
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+    gc.set_threshold(50_000, 20, 50)
     gc.enable()
 
 
@@ -69,8 +69,7 @@ def start() -> None:
     """Starts the servers, which end with this process, unless the environment names some."""
     if os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL"):
         return
-    home = Path(tempfile.mkdtemp(prefix="switchyard-tests-", dir="/var/tmp"))
-    home.chmod(0o755)
+    home = scratch_folder("tests")
     stack = ExitStack()
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     atexit.register(stack.close)

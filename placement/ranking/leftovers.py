@@ -49,8 +49,10 @@ def _learned(kinds: Sequence[Kind], table: Table, seed: int) -> Table:
     orders = {size: _preference(size, table) for size, _, _ in kinds}
     for size, devices in _arrivals(kinds, seed):
         for _ in range(devices):
-            free = next((step for step in orders[size] if count[step]), None)
-            if free is None:
+            for free in orders[size]:
+                if count[free]:
+                    break
+            else:
                 break
             count[free] -= 1
             count[free - size] += 1

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.localfleet.admin import create_nodes
+from devtools.scratch import scratch_folder
 from tests.kube.conftest import gateway_token
 
 from .worlds import BASE_NODES, Real, Simulated, World
@@ -18,7 +18,7 @@ from .worlds import BASE_NODES, Real, Simulated, World
 @pytest.fixture(scope="package")
 def plane() -> Iterator[ControlPlane]:
     """A control plane with the base nodes."""
-    root = Path(tempfile.mkdtemp(prefix="switchyard-contract-", dir="/var/tmp"))
+    root = scratch_folder("contract")
     planes = start_fleet(("contract",), root, with_nodes=False)
     try:
         asyncio.run(create_nodes(planes[0], BASE_NODES))

@@ -88,7 +88,9 @@ def test_another_package_than_the_pinned_one_is_never_unpacked(bare, monkeypatch
 
 
 def test_where_nothing_can_be_brought_the_error_names_both_ways_out(bare):
-    with pytest.raises(CannotBring, match=r"install it \(Debian: apt-get install chromium\), or set CHROMIUM"):
+    with pytest.raises(
+        CannotBring, match=r"install it \(Debian: apt-get install chromium-headless-shell\), or set CHROMIUM"
+    ):
         browser.locate()
 
 

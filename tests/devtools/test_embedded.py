@@ -3,8 +3,6 @@ import shutil
 import signal
 import socket
 import stat
-import tempfile
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -22,14 +20,14 @@ from devtools.embedded import (
     valkey,
 )
 from devtools.embedded.running import wheel
+from devtools.scratch import scratch_folder
 
 
 @pytest.fixture
 def home(monkeypatch):
     """A home that only its owner may enter, as one under /root is."""
-    folder = Path(tempfile.mkdtemp(prefix="switchyard-embedded-", dir="/var/tmp"))
-    shared = Path(tempfile.mkdtemp(prefix="switchyard-shared-", dir="/var/tmp"))
-    shared.chmod(0o755)
+    folder, shared = scratch_folder("embedded"), scratch_folder("shared")
+    folder.chmod(0o700)
     monkeypatch.setattr(postgresql, "SHARED_DATA", shared / "data")
     monkeypatch.setattr(postgresql, "SHARED_PROGRAMS", shared / "programs")
     yield folder

@@ -6,9 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psutil
 import psycopg
@@ -16,6 +14,7 @@ import pytest
 
 from devtools import prepared
 from devtools.embedded import postgres, runtime_url, stop
+from devtools.scratch import scratch_folder
 from devtools.serve import PROJECT
 from tests.processes.conftest import wait_for
 
@@ -25,8 +24,7 @@ ROOMS = {path.parent.name for path in PROJECT.glob("*/apps.py")}
 @pytest.fixture
 def folder():
     """A folder that the server's user may enter."""
-    found = Path(tempfile.mkdtemp(prefix="switchyard-prepared-", dir="/var/tmp"))
-    found.chmod(0o755)
+    found = scratch_folder("prepared")
     yield found
     shutil.rmtree(found)
 

@@ -144,12 +144,16 @@ loads = st.builds(
 )
 
 
+some_instants = st.sets(instants, max_size=4)
+amounts_or_none = st.none() | amounts
+
+
 @st.composite
 def price_books(draw):
-    changes = sorted(draw(st.sets(instants, max_size=4)))
+    changes = sorted(draw(some_instants))
     bounds = [*changes, None]
     book = [
-        beside(draw(amounts), draw(st.none() | amounts), draw(st.none() | amounts), start, until, number)
+        beside(draw(amounts), draw(amounts_or_none), draw(amounts_or_none), start, until, number)
         for number, (start, until) in enumerate(zip(changes, bounds[1:], strict=True), start=1)
     ]
     return [span for span in book if draw(st.booleans())]

@@ -31,7 +31,7 @@ from billing.engine.idle import IdleSplit
 from billing.engine.ledger import PriceBook, RatedSegment, units
 from billing.engine.rating import Load, PriceSpan
 from billing.engine.shared_entries import missing_entries
-from tests.laws import examples
+from tests.laws import among, examples
 
 DAY = datetime(2026, 10, 5, tzinfo=UTC)
 NORTH, SOUTH, ORGANISATION, JOB = UUID(int=1), UUID(int=2), UUID(int=9), UUID(int=8)
@@ -178,7 +178,7 @@ def days(draw):
         commitment(
             units=draw(st.integers(1, 5)), upfront=draw(st.integers(0, 10**15)), name=f"c{index}", id=UUID(int=index + 1),
             start=at(draw(st.integers(-30, 20))), until=at(draw(st.integers(21, 60))),
-            clusters=draw(st.sampled_from([(NORTH,), (SOUTH,), (NORTH, SOUTH)])), flavor=draw(st.sampled_from(["h100", "a100"])),
+            clusters=draw(among((NORTH,), (SOUTH,), (NORTH, SOUTH))), flavor=draw(among("h100", "a100")),
         )
         for index in range(number)
     ]  # fmt: skip
@@ -187,8 +187,8 @@ def days(draw):
         first = draw(st.integers(0, 86_399_999))
         last = draw(st.integers(first + 1, 86_400_000))
         start, until = DAY + timedelta(milliseconds=first), DAY + timedelta(milliseconds=last)
-        whose = user(draw(st.sampled_from(["acme/a", "acme/b", "acme/c"])), draw(st.sampled_from([NORTH, SOUTH])))
-        flavor, cost = draw(st.sampled_from(["h100", "a100"])), draw(st.integers(0, 10**13))
+        whose = user(draw(among("acme/a", "acme/b", "acme/c")), draw(among(NORTH, SOUTH)))
+        flavor, cost = draw(among("h100", "a100")), draw(st.integers(0, 10**13))
         runs.append(run(start, until, draw(st.integers(1, 6)), cost, whose, flavor=flavor))
     return commitments, runs
 

@@ -129,7 +129,7 @@ class Plain:
 
 
 @pytest.mark.law
-@given(ordered(), fair_shares())
+@given(ordered(), fair_shares)
 @examples(60)
 def test_each_turn_is_that_of_the_least_share_at_every_level(given_snapshot, shares):
     given_snapshot = replace(given_snapshot, fair_share=shares)
@@ -143,7 +143,7 @@ def test_each_turn_is_that_of_the_least_share_at_every_level(given_snapshot, sha
 
 
 @pytest.mark.law
-@given(ordered(), fair_shares())
+@given(ordered(), fair_shares)
 @examples(40)
 def test_no_place_stays_empty_that_a_waiting_job_could_take(given_snapshot, shares):
     given_snapshot = replace(given_snapshot, fair_share=shares, patience_seconds=10**9)
@@ -200,7 +200,7 @@ def test_to_split_a_job_or_to_submit_it_again_gains_nothing(others, times, size)
 
 
 @pytest.mark.law
-@given(ordered(), fair_shares())
+@given(ordered(), fair_shares)
 @examples(30)
 def test_other_names_of_shapes_kinds_and_tenants_change_no_order(given_snapshot, shares):
     """A renamed tenant keeps its share, and so keeps its turn."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from billing.engine.backtest import METHODS, NAIVE, back_test, pattern_of
 from billing.engine.budgets import Commitment, Expectation, Terms, expectation_message, period_at, worst_case
 from billing.engine.forecast import LEAST_DAYS, Member, divided, forecast, running_by_day
-from tests.laws import examples
+from tests.laws import among, examples
 
 MONTH = Terms("money", "USD", "month")
 AT = datetime(2026, 11, 11, 6, tzinfo=UTC)
@@ -116,6 +116,7 @@ def test_what_an_alert_says():
 
 cents = st.decimals(min_value=-1000, max_value=100_000, places=4)
 uses = st.decimals(min_value=0, max_value=100_000, places=12)
+uses_ahead = st.dictionaries(st.integers(0, 40), uses, max_size=3)
 series = st.lists(st.one_of(st.just(ZERO), uses, cents), max_size=90)
 moments = st.datetimes(datetime(2026, 1, 1), datetime(2027, 12, 31, 23, 59)).map(lambda at: at.replace(tzinfo=UTC))
 
@@ -123,10 +124,10 @@ moments = st.datetimes(datetime(2026, 1, 1), datetime(2027, 12, 31, 23, 59)).map
 @st.composite
 def worlds(draw, amounts=series):
     at = draw(moments)
-    terms = replace(MONTH, period=draw(st.sampled_from(["month", "quarter", "year"])))
+    terms = replace(MONTH, period=draw(among("month", "quarter", "year")))
     members = []
     for number in range(draw(st.integers(0, 3))):
-        ahead = draw(st.dictionaries(st.integers(0, 40), uses, max_size=3))
+        ahead = draw(uses_ahead)
         running = {at.date() + timedelta(days=days): amount for days, amount in ahead.items()}
         own = draw(amounts)
         members.append(Member(f"acme/{number}", draw(cents), history_of(own, at.date()), running))

@@ -133,6 +133,9 @@ def test_the_usual_waste_is_the_same_on_every_host():
     ]
 
 
+some_nodes = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 7), st.integers(0, 6)), max_size=6)
+
+
 @pytest.mark.law
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=8), st.data()
@@ -150,7 +153,7 @@ def test_the_part_that_does_not_fit_is_what_counting_kind_by_kind_finds(kinds, d
         most_units=7,
     )
     for _ in range(3):
-        nodes = data.draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 7), st.integers(0, 6)), max_size=6))
+        nodes = data.draw(some_nodes)
         pools, units, cpu = (column(*values) for values in zip(*nodes, strict=True)) if nodes else (column(),) * 3
         total = sum(weight for weight, *_ in kinds)
         expected = [

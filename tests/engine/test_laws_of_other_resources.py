@@ -13,7 +13,7 @@ from placement.fleet.fleet import FleetIndex
 from placement.ranking.feasibility import never_fits
 from placement.values.decisions import Placement
 from placement.values.gpu_needs import GpuNeeds, lack_of
-from tests.laws import examples
+from tests.laws import among, examples
 
 from .fleets import cluster, flavor, job, node, snapshot
 from .other_resources_worlds import NEW, OLD, PAGES, RDMA, H, asking, with_others
@@ -31,27 +31,31 @@ NEEDS = (
 )  # fmt: skip
 
 
+MIG = flavor(sharing="mig:1g.10gb")
+devices = st.sampled_from([(H, 4), (MIG, 4), ([H, MIG], [2, 2])])
+asked_devices = st.sampled_from([{"gpus": 1}, {"gpus": 2}, {"mig": "1g.10gb"}, {"gpus": 0}])
+
+
 @st.composite
 def random_fleets(draw):
-    mig = flavor(sharing="mig:1g.10gb")
     clusters = []
     for number in range(1, draw(st.integers(1, 2)) + 1):
         nodes = []
         for n in range(draw(st.integers(1, 4))):
-            of, total = draw(st.sampled_from([(H, 4), (mig, 4), ([H, mig], [2, 2])]))
-            made = node(f"c{number}-n{n}", of, total, cpu=draw(st.sampled_from([3000, 8000])))
+            of, total = draw(devices)
+            made = node(f"c{number}-n{n}", of, total, cpu=draw(among(3000, 8000)))
             most = {"rdma": draw(st.integers(0, 3)), "pages": 1024 * draw(st.integers(0, 2))}
-            nodes.append(with_others(made, draw(st.sampled_from(FACTS)), **{k: v for k, v in most.items() if v}))
-        clusters.append(cluster(number, nodes, [H, mig]))
+            nodes.append(with_others(made, draw(among(*FACTS)), **{k: v for k, v in most.items() if v}))
+        clusters.append(cluster(number, nodes, [H, MIG]))
     jobs = [
         job(
             asking(
-                *draw(st.sampled_from([(), ((RDMA, 1),), ((RDMA, 2),), ((PAGES, 1024),), ((RDMA, 1), (PAGES, 2048))])),
-                needs=draw(st.sampled_from(NEEDS)),
+                *draw(among((), ((RDMA, 1),), ((RDMA, 2),), ((PAGES, 1024),), ((RDMA, 1), (PAGES, 2048)))),
+                needs=draw(among(*NEEDS)),
                 count=draw(st.integers(1, 4)),
-                **draw(st.sampled_from([{"gpus": 1}, {"gpus": 2}, {"mig": "1g.10gb"}, {"gpus": 0}])),
+                **draw(asked_devices),
             ),
-            strategy=draw(st.sampled_from(["balanced", "pack", "spread", "cheapest"])),
+            strategy=draw(among("balanced", "pack", "spread", "cheapest")),
         )
         for _ in range(draw(st.integers(1, 5)))
     ]

@@ -20,7 +20,7 @@ from placement.values.elastic import Elastic
 from placement.values.emissions import Emissions
 from placement.values.model import StrategyWeights, TenantPolicy, Tier
 from placement.values.strategies import STRATEGIES
-from tests.laws import examples
+from tests.laws import among, examples
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, window
@@ -42,58 +42,60 @@ EMISSIONS = [
 HOME_FIRST = (Tier(0, clusters=("c1",)), Tier(60, regions=("us-*",)), Tier(3600))
 RESERVED = [str(UUID(int=number)) for number in range(1, 4)]
 TENANTS = ["acme", "acme/ml", "acme/ml/vision", "globex/a"]
+some_flavors = st.lists(st.sampled_from(FLAVORS), min_size=1, max_size=3, unique_by=lambda one: one.name)
+some_emissions = st.sampled_from(EMISSIONS)
+places_in_cluster = st.sets(st.integers(0, 5))
+amounts = st.dictionaries(st.sampled_from(["gpu", f"gpu:{H100}", "cpu", "memory"]), st.integers(0, 9000))
 
 
 @st.composite
 def clusters(draw):
     made = []
     for number in range(draw(st.integers(1, 4))):
-        offered = draw(st.lists(st.sampled_from(FLAVORS), min_size=1, max_size=3, unique_by=lambda one: one.name))
-        offered = [replace(one, emissions=draw(st.sampled_from(EMISSIONS))) for one in offered]
-        nodes = [draw(nodes_of(offered, f"n{number}-{n}")) for n in range(draw(st.integers(1, 6)))]
+        offered = [replace(one, emissions=draw(some_emissions)) for one in draw(some_flavors)]
+        nodes = [_node(draw, offered, f"n{number}-{n}") for n in range(draw(st.integers(1, 6)))]
         made.append(
             cluster(
                 number + 1,
                 nodes,
                 offered,
-                owner_path=draw(st.sampled_from(["acme", "acme/ml", "globex"])),
-                region=draw(st.sampled_from(["eu-west-1", "us-east-1"])),
-                state=draw(st.sampled_from(["ready"] * 4 + ["degraded", "cordoned", "unreachable"])),
-                fills=draw(st.sampled_from(["hinted", "spread"])),
+                owner_path=draw(among("acme", "acme/ml", "globex")),
+                region=draw(among("eu-west-1", "us-east-1")),
+                state=draw(among(*["ready"] * 4, "degraded", "cordoned", "unreachable")),
+                fills=draw(among("hinted", "spread")),
             )
         )
     return made
 
 
-@st.composite
-def nodes_of(draw, offered, name):
-    own = draw(st.lists(st.sampled_from(offered), min_size=1, max_size=2, unique_by=lambda one: one.name))
+def _node(draw, offered, name):
+    first, further = (draw(st.integers(0, len(offered) - 1)) for _ in range(2))
+    own = [offered[first], *([] if further == first else [offered[further]])]
     totals = [draw(st.integers(1, 8)) if one.gpu_model else 0 for one in own]
-    cpu = draw(st.sampled_from([4000, 16_000, 64_000]))
+    cpu = draw(among(4000, 16_000, 64_000))
     return node(
         name,
         own,
         totals,
         [draw(st.integers(0, total)) for total in totals],
         domain=(
-            draw(st.sampled_from(["", "z1", "z2"])),
-            draw(st.sampled_from(["", "b1"])),
-            draw(st.sampled_from(["", "r1", "r2"])),
+            draw(among("", "z1", "z2")),
+            draw(among("", "b1")),
+            draw(among("", "r1", "r2")),
         ),
-        clique=draw(st.sampled_from(["", "k1", "k2"])),
+        clique=draw(among("", "k1", "k2")),
         cpu=cpu,
         free_cpu_millicores=draw(st.integers(0, cpu)),
         free_pods=draw(st.integers(0, 8)),
-        is_usable=draw(st.sampled_from([True] * 5 + [False])),
-        repels=dict.fromkeys(draw(st.sampled_from([[], [], [], [""], ["", own[0].name]])), "with taint t:NoSchedule"),
+        is_usable=draw(among(*[True] * 5, False)),
+        repels=dict.fromkeys(draw(among((), (), (), ("",), ("", own[0].name))), "with taint t:NoSchedule"),
     )
 
 
-@st.composite
-def pod_sets(draw, name):
-    kind = draw(st.sampled_from(["whole"] * 3 + ["mig", "share", "cpu"]))
-    models = draw(st.sampled_from([(), (), (H100,), (A100,), (H100, A100)]))
-    count, cpu = draw(st.integers(1, 5)), draw(st.sampled_from([0, 1000, 3500]))
+def _pods(draw, name):
+    kind = draw(among(*["whole"] * 3, "mig", "share", "cpu"))
+    models = draw(among((), (), (H100,), (A100,), (H100, A100)))
+    count, cpu = draw(st.integers(1, 5)), draw(among(0, 1000, 3500))
     if kind == "whole":
         return pods(count, draw(st.integers(1, 8)), models=models, cpu=cpu, name=name)
     if kind == "mig":
@@ -105,51 +107,59 @@ def pod_sets(draw, name):
 
 @st.composite
 def jobs(draw):
-    wanted = [draw(pod_sets(f"set{n}")) for n in range(draw(st.sampled_from([1, 1, 1, 2, 3])))]
+    wanted = [_pods(draw, f"set{n}") for n in range(draw(among(1, 1, 1, 2, 3)))]
     return job(
         *wanted,
-        tenant=draw(st.sampled_from(TENANTS)),
-        level=draw(st.sampled_from(["cluster", "zone", "rack", "clique", "node"])),
-        mode=draw(st.sampled_from(["preferred", "required"])),
-        strategy=draw(st.sampled_from(sorted(STRATEGIES))),
-        regions=draw(st.sampled_from([(), (), ("eu-*",)])),
-        capacity_types=draw(st.sampled_from([(), (), ("spot",)])),
-        submitted_at=draw(st.sampled_from([None, NOW, NOW - timedelta(seconds=60), NOW - timedelta(days=1)])),
-        overflow=draw(st.sampled_from([(), (), HOME_FIRST])),
-        deadline_seconds=draw(st.sampled_from([None, 1000, 2000, 86_400])),
-        reservation=draw(st.sampled_from(["", "", "", *RESERVED])),
+        tenant=draw(among(*TENANTS)),
+        level=draw(among("cluster", "zone", "rack", "clique", "node")),
+        mode=draw(among("preferred", "required")),
+        strategy=draw(among(*sorted(STRATEGIES))),
+        regions=draw(among((), (), ("eu-*",))),
+        capacity_types=draw(among((), (), ("spot",))),
+        submitted_at=draw(among(None, NOW, NOW - timedelta(seconds=60), NOW - timedelta(days=1))),
+        overflow=draw(among((), (), HOME_FIRST)),
+        deadline_seconds=draw(among(None, 1000, 2000, 86_400)),
+        reservation=draw(among("", "", "", *RESERVED)),
     )
+
+
+all_jobs = jobs()
 
 
 @st.composite
 def elastic_jobs(draw):
     """In the queue with their fewest pods."""
-    one = draw(jobs())
+    one = draw(all_jobs)
     position = draw(st.integers(0, len(one.pod_sets) - 1))
     fewest = one.pod_sets[position].count
     return replace(one, elastic=Elastic(position, fewest, fewest + draw(st.integers(0, 4))))
 
 
-any_jobs = st.one_of(jobs(), jobs(), elastic_jobs())
+any_jobs = st.one_of(all_jobs, all_jobs, elastic_jobs())
+
+
+numbers_of_reservations = st.lists(st.sampled_from(range(1, len(RESERVED) + 1)), unique=True)
 
 
 @st.composite
 def reservations(draw):
     """Of some nodes each; those that overlap in time share none, as the database sees to."""
     made, taken = [], []
-    for number in draw(st.lists(st.sampled_from(range(1, len(RESERVED) + 1)), unique=True)):
-        starts, minutes = draw(st.sampled_from([-60, -1, 15, 30, 45])), draw(st.sampled_from([20, 90, 5000]))
+    for number in draw(numbers_of_reservations):
+        starts, minutes = draw(among(-60, -1, 15, 30, 45)), draw(among(20, 90, 5000))
         on = draw(st.integers(1, 3))
-        wanted = {f"n{on - 1}-{n}" for n in draw(st.sets(st.integers(0, 5)))}
+        wanted = {f"n{on - 1}-{n}" for n in draw(places_in_cluster)}
         met = [other for begin, end, where, other in taken if where == on and begin < starts + minutes and starts < end]
         nodes = wanted.difference(*met)
         taken.append((starts, starts + minutes, on, nodes))
-        tenant = draw(st.sampled_from(["acme", "acme/ml", "globex"]))
-        amounts = st.dictionaries(st.sampled_from(["gpu", f"gpu:{H100}", "cpu", "memory"]), st.integers(0, 9000))
+        tenant = draw(among("acme", "acme/ml", "globex"))
         quota = {"reserved": sorted(draw(amounts).items()), "used": sorted(draw(amounts).items())}
-        when = {"starts": starts, "minutes": minutes, "recall": draw(st.sampled_from([None, None, 1500, 5000]))}
+        when = {"starts": starts, "minutes": minutes, "recall": draw(among(None, None, 1500, 5000))}
         made.append(reservation(number, *sorted(nodes), on=on, tenant=tenant, **when, **quota))
     return made
+
+
+few_places_in_cluster = st.sets(st.integers(0, 5), max_size=3)
 
 
 @st.composite
@@ -157,9 +167,9 @@ def windows(draw):
     """Of whole clusters or some nodes, past, of now and to come; they may overlap each other and reservations."""
     made = []
     for number in range(draw(st.integers(1, 3))):
-        starts, minutes = draw(st.sampled_from([-60, -1, 15, 30, 45, 3000])), draw(st.sampled_from([20, 59, 90, 5000]))
+        starts, minutes = draw(among(-60, -1, 15, 30, 45, 3000)), draw(among(20, 59, 90, 5000))
         on = draw(st.integers(1, 4))
-        nodes = {f"n{on - 1}-{n}" for n in draw(st.sets(st.integers(0, 5), max_size=3))}
+        nodes = {f"n{on - 1}-{n}" for n in draw(few_places_in_cluster)}
         made.append(window(number + 1, *sorted(nodes), on=on, starts=starts, minutes=minutes))
     return made
 
@@ -197,18 +207,21 @@ policies = st.lists(
 )
 
 
+one_or_two_amounts = st.lists(st.integers(0, 40), min_size=1, max_size=2)
+
+
 @st.composite
 def budgets(draw):
     """Of money and GPU-hours on the tenants' paths, in one or two periods."""
     later = NOW + timedelta(seconds=1500)
     found = []
     for number in range(draw(st.integers(1, 3))):
-        measure = draw(st.sampled_from(["money", "gpu_hours"]))
-        limits = draw(st.lists(st.integers(0, 40), min_size=1, max_size=2))
+        measure = draw(among("money", "gpu_hours"))
+        limits = draw(one_or_two_amounts)
         spans = [(NOW - timedelta(days=1), later), (later, NOW + timedelta(days=90))]
         made = [BudgetWindow(*span, Decimal(limit)) for span, limit in zip(spans, limits, strict=False)]
         currency = "USD" if measure == "money" else ""
-        tenant = draw(st.sampled_from(["acme", *TENANTS]))
+        tenant = draw(among("acme", *TENANTS))
         found.append(BudgetState(UUID(int=number + 1), tenant, measure, currency, "month", tuple(made)))
     return found
 

@@ -5,9 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quotas.engine.holds import HoldRefusal, HoldRequest, Limit, grant, never_fits
+from tests.laws import among
 
 PATHS = ["a", "a/b", "a/b/c", "a/d"]
 CLUSTERS = ["north", "south"]
+
+
+some_clusters = st.sets(st.sampled_from(CLUSTERS))
 
 
 @st.composite
@@ -15,12 +19,12 @@ def limits(draw):
     made = []
     for number in range(draw(st.integers(0, 6))):
         nominal, held = draw(st.integers(0, 20)), draw(st.integers(0, 20))
-        scope = tuple(sorted(draw(st.sets(st.sampled_from(CLUSTERS)))))
+        scope = tuple(sorted(draw(some_clusters)))
         made.append(
             Limit(
                 id=UUID(int=number),
-                tenant_path=draw(st.sampled_from(PATHS)),
-                resource=draw(st.sampled_from(["gpu", "cpu"])),
+                tenant_path=draw(among(*PATHS)),
+                resource=draw(among("gpu", "cpu")),
                 clusters=scope,
                 nominal=nominal,
                 cap=max(nominal, held),

@@ -15,28 +15,36 @@ from placement.cycle.cycle import decide
 from placement.fleet.fleet import FleetIndex
 from placement.values.model import Release
 from placement.values.shares import COUNTED, FairShare, TenantShare
-from tests.laws import examples
+from tests.laws import among, examples
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, uniform
 from .test_placement_laws import TENANTS, any_jobs, jobs, snapshots
+
+shares_of_tenant = st.dictionaries(st.sampled_from(COUNTED), st.integers(0, 20_000))
+rows_of_shares = st.lists(
+    st.builds(
+        TenantShare, st.sampled_from(TENANTS), st.sampled_from([0.5, 1, 1, 4]), shares_of_tenant, shares_of_tenant
+    ),
+    max_size=4,
+    unique_by=lambda one: one.path,
+)
+fair_shares = st.builds(
+    lambda rows, weight, part: FairShare(tuple(rows), weight, part),
+    rows_of_shares,
+    st.sampled_from([0.0, 1.0]),
+    st.sampled_from([None, 0.0, 0.25]),
+)
+shares_or_none = st.one_of(st.none(), fair_shares)
 
 
 @st.composite
 def ordered(draw):
     """A snapshot with its queue in order: three priorities, and among equals as they came; half of them with shares."""
     drawn = draw(snapshots)
-    queue = [replace(one, priority=draw(st.sampled_from([-100, 0, 0, 100]))) for one in drawn.queue]
-    fair = draw(st.one_of(st.none(), fair_shares()))
+    queue = [replace(one, priority=draw(among(-100, 0, 0, 100))) for one in drawn.queue]
+    fair = draw(shares_or_none)
     return replace(drawn, queue=tuple(sorted(queue, key=lambda one: -one.priority)), fair_share=fair)
-
-
-@st.composite
-def fair_shares(draw):
-    amounts = st.dictionaries(st.sampled_from(COUNTED), st.integers(0, 20_000))
-    row = st.builds(TenantShare, st.sampled_from(TENANTS), st.sampled_from([0.5, 1, 1, 4]), amounts, amounts)
-    rows = draw(st.lists(row, max_size=4, unique_by=lambda one: one.path))
-    return FairShare(tuple(rows), draw(st.sampled_from([0.0, 1.0])), draw(st.sampled_from([None, 0.0, 0.25])))
 
 
 def submitted(asked, given_snapshot, depth=None):

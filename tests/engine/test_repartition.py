@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clusters.engine.mig import PROFILES, fewest_gpus, holds, mix_of, profiles_of
 from placement.answers.repartition import WHOLE, Sliceable, Waiting, proposals
-from tests.laws import examples
+from tests.laws import among, examples
 
 EAST, WEST = UUID(int=1), UUID(int=2)
 MODEL = "A100-80GB"
@@ -137,6 +137,9 @@ def test_a_job_gets_its_models_and_its_clusters():
 
 
 KINDS = st.sampled_from(sorted(PROFILES))
+NAMES = {model: st.lists(st.sampled_from(profiles_of(model)), max_size=6) for model in PROFILES}
+ANY_PROFILE = st.sampled_from(sorted({name for model in PROFILES for name in profiles_of(model)}))
+SOME_CLUSTERS = st.sets(st.sampled_from([EAST, WEST]))
 
 
 @st.composite
@@ -145,7 +148,7 @@ def fleets(draw):
     for number in range(draw(st.integers(0, 5))):
         model = draw(KINDS)
         gpus = draw(st.integers(1, 3))
-        names = draw(st.lists(st.sampled_from(profiles_of(model)), max_size=6))
+        names = draw(NAMES[model])
         slices: Any = Counter()
         mixes: list[Counter[str]] = [Counter() for _ in range(gpus)]
         for name in names:
@@ -156,22 +159,21 @@ def fleets(draw):
                     break
         slices = dict(slices) or {WHOLE: gpus}
         used = {name: draw(st.integers(0, units)) for name, units in slices.items()}
-        cluster = draw(st.sampled_from([EAST, WEST]))
+        cluster = draw(among(EAST, WEST))
         found.append(Sliceable(cluster, f"n{number}", model, gpus, slices, used, draw(st.booleans())))
     return found
 
 
 @st.composite
 def queues(draw):
-    profiles = sorted({name for model in PROFILES for name in profiles_of(model)})
     return [
         waiting(
             number,
-            draw(st.sampled_from(profiles)),
+            draw(ANY_PROFILE),
             slices_per_pod=draw(st.integers(1, 3)),
             pods=draw(st.integers(1, 4)),
             lasts=timedelta(minutes=draw(st.integers(0, 600))),
-            clusters=frozenset(draw(st.sets(st.sampled_from([EAST, WEST])))),
+            clusters=frozenset(draw(SOME_CLUSTERS)),
         )
         for number in range(draw(st.integers(0, 6)))
     ]

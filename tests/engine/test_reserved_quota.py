@@ -13,7 +13,7 @@ from quotas.engine.holders import in_the_way
 from quotas.engine.holds import HoldRequest, Limit, grant, overcommitted, recounted
 from quotas.engine.reserved import Reserves, in_force_together
 from quotas.engine.reserving import Reserved, beyond, excess
-from tests.laws import examples
+from tests.laws import among, examples
 
 START = datetime(2026, 12, 1, 8, tzinfo=UTC)
 PATHS = ("a", "a/b", "a/b/c", "a/d", "a/d/e")
@@ -50,15 +50,15 @@ def worlds(draw):
         for clusters in ((), ("north",)):
             if draw(st.booleans()):
                 nominal = draw(st.integers(0, 9))
-                guaranteed = draw(st.sampled_from([0, 0, nominal // 2])) if path != "a" else 0
-                one = limit(10 * number + len(clusters), path, nominal, borrow=draw(st.sampled_from([0, 3])),
+                guaranteed = draw(among(0, 0, nominal // 2)) if path != "a" else 0
+                one = limit(10 * number + len(clusters), path, nominal, borrow=draw(among(0, 3)),
                             guaranteed=guaranteed, clusters=clusters)  # fmt: skip
                 if not overcommitted([*limits, one]):
                     limits.append(one)
     own = {one.id: draw(st.integers(0, 3)) for one in limits}
     reserved = [
-        kept(100 + number, draw(st.sampled_from(PATHS)), draw(st.integers(1, 5)), draw(st.integers(0, 6)),
-             draw(st.integers(1, 6)), used=draw(st.integers(0, 6)), cluster=draw(st.sampled_from(CLUSTERS)))
+        kept(100 + number, draw(among(*PATHS)), draw(st.integers(1, 5)), draw(st.integers(0, 6)),
+             draw(st.integers(1, 6)), used=draw(st.integers(0, 6)), cluster=draw(among(*CLUSTERS)))
         for number in range(draw(st.integers(0, 5)))
     ]  # fmt: skip
     return World(tuple(recounted(limits, own)), tuple(reserved))

@@ -1,13 +1,13 @@
 """One gateway in front of three real control planes, to be broken again and again; the oracle judges at the end."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
+from devtools.scratch import scratch_folder
 from devtools.trial import Gateway
 from tests.faults.databases import Databases
 from tests.faults.proxy import LyingProxy, Mischief
@@ -16,8 +16,7 @@ from tests.faults.stand import FaultRun, Stand, judge_bills, judge_ends, start_b
 
 @pytest.fixture(scope="session")
 def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="switchyard-faults-", dir="/var/tmp"))
-    folder.chmod(0o755)
+    folder = scratch_folder("faults")
     (folder / "flags").mkdir()
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -4,7 +4,6 @@ of it at that moment.
 
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from devtools.embedded.postgresql import programs
 from devtools.embedded.running import as_user
+from devtools.scratch import scratch_folder
 from federation.models import DISPATCH_IS_OPEN
 from tests.faults.databases import Databases
 
@@ -28,8 +28,7 @@ COMMIT_LIKE = f"CREATE TABLE started (number int); INSERT INTO started SELECT 0 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Databases]:
-    root = Path(tempfile.mkdtemp(prefix="switchyard-histories-", dir="/var/tmp"))
-    root.chmod(0o755)
+    root = scratch_folder("histories")
     found = Databases(root / "databases")
     found.ask(ACCEPT)
     yield found

@@ -1,17 +1,16 @@
 """Clusters and databases that are put back to an earlier state: nothing ends, and nothing runs again, for what they forgot."""
 
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from devtools.localfleet import start_fleet, stop_fleet
 from devtools.localfleet.admin import apply_file, mint_token
 from devtools.oracle import read_witness
+from devtools.scratch import scratch_folder
 from devtools.trial import ACCESS_MANIFEST, Gateway
 from tests.faults.databases import Databases
 from tests.faults.proxy import LyingProxy
@@ -30,8 +29,7 @@ MANY = 8
 @pytest.fixture(scope="module")
 def doomed() -> Iterator[Stand]:
     """A gateway and clusters of its own: what is done to them is not put right."""
-    root = Path(tempfile.mkdtemp(prefix="switchyard-doomed-", dir="/var/tmp"))
-    root.chmod(0o755)
+    root = scratch_folder("doomed")
     (root / "flags").mkdir()
     planes = start_fleet(["east", "west"], root / "fleet", audit=True)
     proxies = {plane.name: LyingProxy(plane) for plane in planes}

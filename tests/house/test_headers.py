@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 from django.http import HttpResponse
 from django.test import Client
-from django.urls import URLPattern
+from django.urls import URLPattern, resolve
 
 from config import environment as environment_readers
 from foundation.clock import now
@@ -36,8 +36,8 @@ VERBS = {
     "token": ("get", "head", "post", "put", "patch", "delete", "options"),
     "operator": ("get",),
 }
-VERBS_OUTSIDE_THE_API = {**VERBS, "stranger": ()}
-"""There a token is no credential: its caller is a stranger."""
+VERBS_OUTSIDE_THE_API = {**VERBS, "stranger": (), "token": ("get", "head", "post", "put", "options")}
+"""There a token is no credential: its caller is a stranger. And to a page, PUT, PATCH and DELETE are the same: none has a handler."""
 VERBS_OF_THE_ADMIN = {**VERBS_OUTSIDE_THE_API, "token": ("get", "post", "put")}
 """One wrapper answers strangers, whatever the view and the verb."""
 YEAR = 31_536_000
@@ -94,10 +94,15 @@ def addresses():
 
 
 def verbs_of(path):
-    """The verbs to try, by caller."""
-    if path.startswith("/api/"):
-        return VERBS
-    return VERBS_OF_THE_ADMIN if path.startswith("/admin/") else VERBS_OUTSIDE_THE_API
+    """The verbs to try, by caller. Of those for which a view of the API has no handler, one: the framework refuses them all alike."""
+    if path.startswith("/admin/"):
+        return VERBS_OF_THE_ADMIN
+    if not path.startswith("/api/"):
+        return VERBS_OUTSIDE_THE_API
+    view = getattr(resolve(path).func, "cls", None)
+    has_handler = {verb: hasattr(view, "get" if verb == "head" else verb) for verb in VERBS["token"]}
+    refused = [verb for verb, has in has_handler.items() if not has]
+    return {**VERBS, "token": tuple(verb for verb in VERBS["token"] if verb not in refused[1:])}
 
 
 def test_every_route_sends_the_headers_with_every_verb_to_everybody(callers):

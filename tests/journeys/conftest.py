@@ -1,7 +1,6 @@
 """A whole gateway in front of three real control planes that keep an audit log; one for all journeys."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,14 +8,14 @@ import pytest
 
 from devtools.embedded import free_port
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
+from devtools.scratch import scratch_folder
 from devtools.trial import Gateway, start_gateway
 from tests.journeys.workload import prepare
 
 
 @pytest.fixture(scope="package")
 def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="switchyard-journey-", dir="/var/tmp"))
-    folder.chmod(0o755)
+    folder = scratch_folder("journey")
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 

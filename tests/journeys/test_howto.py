@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import tomllib
@@ -23,6 +22,7 @@ from uuid import UUID
 
 import pytest
 
+from devtools.scratch import scratch_folder
 from devtools.trial import Gateway, start_gateway
 from tests.apiserver import ApiServer, api_server, make_certificate
 
@@ -116,8 +116,7 @@ class Stand:
 
 @pytest.fixture(scope="module")
 def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="switchyard-howto-", dir="/var/tmp"))
-    folder.chmod(0o755)
+    folder = scratch_folder("howto")
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 

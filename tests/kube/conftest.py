@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from clusters.engine.escapes import Confinement
 from clusters.operations.escapes import find_escapes
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.localfleet.admin import apply_file, mint_token
+from devtools.scratch import scratch_folder
 from tests.contract.worlds import address_of
 
 FOLDER = Path(__file__).parent
@@ -39,7 +39,7 @@ def _uses_clusters(item: pytest.Item) -> bool:
 
 
 def _fleet(*names: str, with_nodes: bool) -> Iterator[list[ControlPlane]]:
-    root = Path(tempfile.mkdtemp(prefix="switchyard-kube-", dir="/var/tmp"))
+    root = scratch_folder("kube")
     planes = start_fleet(names or 3, root, with_nodes=with_nodes)
     try:
         yield planes

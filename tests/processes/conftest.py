@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import psycopg
 import pytest
 
 from devtools.embedded import free_port, owner_url
+from devtools.scratch import scratch_folder
 from devtools.serve import PROJECT
 from tests.live_fixtures import cluster, home, kept_pools, submitter
 
@@ -136,8 +136,7 @@ class Keeper:
 
 @pytest.fixture(scope="package")
 def kept_home() -> Iterator[Path]:
-    home = Path(tempfile.mkdtemp(prefix="switchyard-serve-", dir="/var/tmp"))
-    home.chmod(0o755)
+    home = scratch_folder("serve")
     yield home
     shutil.rmtree(home, ignore_errors=True)
 

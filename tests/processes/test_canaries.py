@@ -6,10 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import closing
-from pathlib import Path
 
 import httpx
 import psutil
@@ -18,6 +16,7 @@ import pytest
 import redis
 
 from devtools.embedded import free_port, owner_url
+from devtools.scratch import scratch_folder
 from devtools.serve import PROJECT
 from devtools.trial import ADMIN, ORGANISATION, start_gateway
 from tests.apiserver import TOKEN as CLUSTER_TOKEN
@@ -46,7 +45,7 @@ JOB = {
 
 @pytest.fixture(scope="module")
 def gateway():
-    home = Path(tempfile.mkdtemp(prefix="switchyard-canaries-", dir="/var/tmp"))
+    home = scratch_folder("canaries")
     running = start_gateway(home, SWITCHYARD_POLICY_URL=f"http://127.0.0.1:{free_port()}/review", **GIVEN)
     yield running
     running.stop(quickly=True)
