@@ -25,6 +25,7 @@ from . import (
     saving,
     silences,
     supplies,
+    taken_room,
 )
 from .clients import Submission, plan
 from .faults import Faults
@@ -110,6 +111,8 @@ def _equip(seed: int, rates: Mapping[str, float], found: list[Submission]) -> No
         elastic.equip(seed, found)
     if saving.KIND in rates:
         saving.equip(seed, found)
+    if taken_room.KIND in rates:
+        taken_room.equip(found)
     if opening.KIND in rates:
         opening.equip(seed, found[1:] if "gate_refused" in rates else found)
 

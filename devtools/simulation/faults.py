@@ -149,6 +149,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "opened": (1.0, 2.0),
     "stored": (1.0, 2.0),
     "silenced": (1.0, 2.0),
+    # per release of a gang
+    "room_taken": (0.3, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -181,6 +183,7 @@ SELDOM: Mapping[str, float] = {
     "consolidated": 0.12,
     "hangs_long": 0.25,
     "saved": 0.2,
+    "room_taken": 0.12,
 }
 """Kinds whose worlds take longer, or in which little else happens: the share of the seeds that have them."""
 CALM = 0.05

@@ -138,6 +138,8 @@ def _blamed(one: _Ended) -> str:
         return "" if one.on_their_own else "cluster_lost" if one.state == "lost" else "infrastructure"
     if one.state not in INTERRUPTED:
         return ""
+    if one.reason == "started_in_part":
+        return "infrastructure"
     if one.reason == "migrated":
         return MOVED_FOR.get(one.moved_for, "")
     if one.reason == "infrastructure" and one.own_class == "node":

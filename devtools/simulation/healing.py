@@ -24,6 +24,7 @@ from . import (
     spoiling,
     submission_limits,
     supplies,
+    taken_room,
     trees,
 )
 from .stage import schedules
@@ -92,4 +93,4 @@ def is_nothing_left(world: "World") -> bool:
 def patience_seconds(world: "World") -> float:
     """Within which time after that everything must have ended."""
     longer = outages.LONGER_SECONDS if world.faults.happened["hangs_long"] else 0.0
-    return HEAL_SECONDS + bad_nodes.patience_seconds(world) + longer
+    return HEAL_SECONDS + bad_nodes.patience_seconds(world) + taken_room.patience_seconds(world) + longer

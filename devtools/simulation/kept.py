@@ -51,6 +51,7 @@ NEWER = (
     "opened",
     "stored",
     "silenced",
+    "room_taken",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 

@@ -217,6 +217,8 @@ class _Projection:
         attempt.token = found["claim_token"]
         if attempt.row["settled"] and found["settled_at"] is None:
             raise _Leaves("its settlement is reopened")
+        if found["stop_reason"] == ReasonCode.STARTED_IN_PART and attempt.row["stop"] == "none":
+            raise _Leaves("only a part of it started")  # a recall of what runs, which its pods may refute
         is_stopping = found["stop_requested_at"] is not None
         row = {
             "state": found["state"],

@@ -22,6 +22,7 @@ from . import judges_of_waits as judges_of_waits  # adds judges
 from . import move_judges as move_judges  # adds judges
 from . import node_hours_judges as node_hours_judges  # adds judges
 from . import preemption_judges as preemption_judges  # adds judges
+from . import taken_room as taken_room  # adds judges
 from .actors import Stalled
 from .alarm import alarm
 from .database import Watch

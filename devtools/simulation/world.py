@@ -25,7 +25,7 @@ from foundation import threads as pools
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
-from . import administration, beginnings, brief_windows, cut_releases, healing, loop, overtaken, smaller
+from . import administration, beginnings, brief_windows, cut_releases, healing, loop, overtaken, smaller, taken_room
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
 from .beginnings import begins_at, submissions_of
@@ -93,6 +93,8 @@ class World:
     clusters: dict[str, FrailCluster] = field(init=False)
     links: dict[str, Link] = field(init=False)
     submissions: list[Submission] = field(init=False)
+    waits: dict[str, taken_room.Waits] = field(default_factory=dict)
+    """The pods that waited for a node, by cluster."""
     removed: list[FrailCluster] = field(default_factory=list)
     """Clusters that others were built in place of."""
     lost_cluster: str = ""
@@ -216,7 +218,7 @@ class World:
         stage.on_notify = self.broker.announce
         stage.fault_at_statement = lambda: self.faults.happens("statement_lost")
         stage.fault_at_commit = self._fault_at_commit
-        for kind in (overtaken, brief_windows, cut_releases):
+        for kind in (overtaken, brief_windows, cut_releases, taken_room):
             kind.install(self, stage)
         DatabaseWrapper.stage = stage
         DatabaseWrapper.sessions.begin_run()

@@ -134,6 +134,9 @@ class Attempt(models.Model):
     starting_at = models.DateTimeField(null=True)
     released_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
+    in_part_asked_at = models.DateTimeField(
+        null=True, help_text="When its cluster was last asked whether more than a part of it can run."
+    )
     finished_at = models.DateTimeField(null=True)
     end_reason = models.CharField(max_length=60, blank=True)
     end_message = models.TextField(blank=True)

@@ -6,7 +6,7 @@ from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField, RangeOperators
 from django.db import models
 from django.db.models import Case, F, Func, Q, Value, When
-from django.db.models.functions import Greatest
+from django.db.models.functions import Greatest, Now
 
 from federation.engine.intake.spec import MAX_INIT_STEPS
 
@@ -86,6 +86,7 @@ class PodRun(models.Model):
         null=True, help_text="When it was last seen to begin or leave an init step; null if it never was."
     )
     is_gone = models.BooleanField(default=False)
+    first_seen_at = models.DateTimeField(db_default=Now(), help_text="When the gateway first recorded it.")
     last_seen_at = models.DateTimeField(
         null=True,
         help_text="When it was last seen, if it then disappeared from the list without a reported end; otherwise null.",
@@ -121,7 +122,14 @@ class PodRun(models.Model):
                 name="pod_ends_after_it_starts",
             ),
         ]
-        indexes = [models.Index(fields=["attempt", "position", "index"], name="pods_of_attempts")]
+        indexes = [
+            models.Index(fields=["attempt", "position", "index"], name="pods_of_attempts"),
+            models.Index(
+                fields=["attempt"],
+                condition=Q(node="", started_at=None, finished_at=None, is_gone=False),
+                name="pods_without_a_node",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

@@ -52,6 +52,7 @@ from .outcomes import (
     Underway,
     Withdrawn,
 )
+from .part_looks import pods_unless_in_part
 
 MOST_DIGITS = 9
 AT_ONCE = 16
@@ -272,7 +273,7 @@ async def look(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
     """
     if not attempt.was_sent:
         return _end_of_stop(attempt)
-    if pods := await _refuting_pods(driver, attempt):
+    if (pods := await _refuting_pods(driver, attempt)) is not None:
         return Underway(attempt.id, attempt.stop_reason, pods)
     if attempt.plan:
         await _is_whole(driver, attempt)  # a cluster that does not answer decides nothing
@@ -303,10 +304,12 @@ async def _is_gone(driver: ClusterDriver, attempt: ClaimedAttempt, found: Sequen
     return not (waits_for_pods and await _unended(driver, attempt))
 
 
-async def _refuting_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
-    """The pods that show that a recall has no reason any more, or that go on because the plan of their move has ended; none if an
-    object's deletion has begun, because then the attempt cannot continue.
+async def _refuting_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen] | None:
+    """The pods that show that a recall has no reason any more, or that go on because the plan of their move has ended; None if it
+    has, or if an object's deletion has begun, because then the attempt cannot continue.
     """
+    if attempt.stop_reason == ReasonCode.STARTED_IN_PART:
+        return await pods_unless_in_part(driver, attempt)
     pods: Sequence[PodSeen] = ()
     if attempt.stop_reason in RECALLS:
         pods = await _started(driver, attempt)
@@ -314,7 +317,7 @@ async def _refuting_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequ
         pods = await _unstuck(driver, attempt)
     elif attempt.stop_reason == ReasonCode.PODS_GONE or attempt.plan == "over":
         pods = await _unended(driver, attempt)
-    return pods if pods and await _is_whole(driver, attempt) else ()
+    return pods if pods and await _is_whole(driver, attempt) else None
 
 
 async def _is_whole(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:

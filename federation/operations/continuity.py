@@ -16,6 +16,7 @@ from django.db.models.functions import Coalesce, Greatest, Now
 
 from clusters.engine.health import TOO_MANY_VANISHED
 from clusters.models import Cluster
+from federation.engine import in_part
 from federation.engine.lifecycle import AttemptState
 from federation.engine.stuck import PATIENCE, is_stuck
 from federation.locks import lock_attempts, lock_free_jobs, lock_with_jobs
@@ -28,11 +29,12 @@ from . import transitions
 from .consequences import Ending
 from .endings import end_attempts
 from .maintenance import yield_to_maintenance
+from .parts import attend_to_parts
 from .sessions import stop_unused_sessions
 
 NEVER_RELEASED = [AttemptState.RESERVED, AttemptState.CREATED]
 MAY_RUN = [AttemptState.STARTING, AttemptState.RUNNING]
-START_PATIENCE = timedelta(minutes=15)
+START_PATIENCE = in_part.PATIENCE
 LACKS_MANY = Q(cluster__reasons__contains=[{"code": TOO_MANY_VANISHED}])
 """The cluster lacks too many objects of released attempts, and people must first find out what still runs there. It would
 confirm that anything is gone, so nothing released is recalled."""
@@ -42,7 +44,8 @@ TRIES_UNTOLD = 3
 
 def sweep() -> None:
     """One round: marks attempts on silent clusters, restores those on recovered ones, stops what has to stop for
-    maintenance and sessions that are not used, recalls attempts that do not start or have no pods any more, and explains what pods wait for.
+    maintenance and sessions that are not used, recalls attempts that do not start, start in part or have no pods any more, and
+    explains what pods wait for.
     """
     lose_sight()
     regain_sight()
@@ -50,6 +53,7 @@ def sweep() -> None:
     recall_unstarted()
     recall_stuck()
     recall_deserted()
+    attend_to_parts()
     stop_unused_sessions()
     explain_unsent()
     explain_unstarted()

@@ -31,6 +31,7 @@ from federation.locks import Claim, claim_due_attempts, claim_left_waiting, clai
 from federation.models import Attempt, RemoteObject
 from federation.queries.claimed_attempts import ClaimedAttempt, claimed_attempts
 from federation.queries.due_clusters import DueCluster, due_clusters, is_being_visited
+from federation.queries.in_part import with_overdue
 from federation.queries.secrets import with_opened_secrets
 from foundation.crash import crash_point
 from foundation.outbox import announce
@@ -140,7 +141,7 @@ def _visit(cluster: DueCluster, claim: Claim) -> _Visited:
     cluster_id = cluster.id
     try:
         visit = Visit(clusters.queries.driver_of(cluster_id))
-        attempts = with_opened_secrets(claimed_attempts(claim.attempt_ids))
+        attempts = with_overdue(with_opened_secrets(claimed_attempts(claim.attempt_ids)))
         if cluster.is_slow:
             put_session_aside()
         outcomes = visit.begin_all(attempts, stop_all(cluster, visit, attempts))

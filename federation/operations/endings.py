@@ -8,6 +8,7 @@ Callers hold a transaction. The consequence of an ended attempt for its job:
     has suspended the job           → suspended, until a user resumes it
     interrupted, with retries left  → back to the queue, by its retries (`engine.retries`)
     succeeded, failed               → the job ends the same way; the reason says which required artifacts are missing
+    started in part                 → back to the queue, by its retries for infrastructure
     anything else                   → back to the queue, unless clusters refused it too often
 """
 
@@ -21,7 +22,7 @@ import quotas.operations
 from federation.engine.artifacts import unannounced_text
 from federation.engine.failures.rules import Step
 from federation.engine.lifecycle import AttemptState, JobState
-from federation.engine.retries import Cause
+from federation.engine.retries import Cause, retries_of
 from federation.locks import lock_attempts, lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, Diagnosis, Job
 from federation.queries.artifacts import missing_artifacts
@@ -110,6 +111,8 @@ def _unless_suspended(job: Job, attempt: Attempt, ending: Ending, diagnosis: Dia
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
     if ending.reason == ReasonCode.PODS_GONE:
         what = "was interrupted"
+    if ending.reason == ReasonCode.STARTED_IN_PART:
+        what = "ran only in part"
     if ending.reason in (
         ReasonCode.SUSPENDED,
         ReasonCode.MAINTENANCE_BEGAN,
@@ -125,6 +128,8 @@ def _is_given_up(job: Job, ending: Ending, diagnosis: Diagnosis | None) -> bool:
     """Whether no further cluster is tried."""
     if ending.reason == ReasonCode.CANNOT_START and diagnosis is not None:
         return diagnosis.step == Step.STOP
+    if ending.reason == ReasonCode.STARTED_IN_PART:
+        return _ends_before(job, ending.reason) + 1 > retries_of(job.spec).of(Cause.INFRASTRUCTURE)
     return ending.reason == REFUSED and _ends_before(job, ending.reason) + 1 >= MOST_REFUSALS
 
 

@@ -171,7 +171,9 @@ SELECT pod.remote_object_id, pod.uid, pod.index, pod.place,
   JOIN federation_podrun AS pod ON pod.attempt_id = asked.attempt_id AND pod.position = asked.position
    AND (pod.index = asked.index OR asked.index IS NULL)
 """
-SEEN_COLUMNS = columns_of(PodRun, without={"id", "initializing_at", "last_seen_at", "part", "resumed_at"})
+SEEN_COLUMNS = columns_of(
+    PodRun, without={"first_seen_at", "id", "initializing_at", "last_seen_at", "part", "resumed_at"}
+)
 UPSERT_PODS = f"""
 {insertion(PodRun, SEEN_COLUMNS, alias="pod")}
 ON CONFLICT (cluster_id, uid) DO UPDATE

@@ -47,6 +47,7 @@ REFUTABLE = (
     ReasonCode.MAINTENANCE_AHEAD,
     ReasonCode.CANNOT_START,
     ReasonCode.PODS_GONE,
+    ReasonCode.STARTED_IN_PART,
 )
 """Reasons to stop an attempt that its pods may refute; then its stop request is revoked (`calls.stop`)."""
 

@@ -36,7 +36,18 @@ UNSEEN = {"node": "", "phase": "Unknown", "reason": WHY, "disruption": "", "is_e
 """Alike for all of them, by column."""
 UNSEEN_COLUMNS = columns_of(
     PodRun,
-    without={"ending", "exit_code", "id", "init_step", "initializing_at", "message", "part", "resumed_at", "signal"},
+    without={
+        "ending",
+        "exit_code",
+        "first_seen_at",
+        "id",
+        "init_step",
+        "initializing_at",
+        "message",
+        "part",
+        "resumed_at",
+        "signal",
+    },
 )
 WRITE_DOWN = f"""
 {insertion(PodRun, UNSEEN_COLUMNS, alias="pod")}

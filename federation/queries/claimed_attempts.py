@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import connection
 from msgspec import json
 
+from federation.engine.in_part import Overdue
 from federation.engine.intake.elastic import spec_of_run
 from federation.engine.intake.gpu_needs import gpu_needs_of
 from federation.engine.intake.init_and_sidecars import with_secrets
@@ -75,9 +76,7 @@ class ClaimedAttempt:
     """With the number of pods that the attempt was given."""
     objects: tuple[ClaimedObject, ...]
     bounds: Bounds
-    """The nodes of its cluster that it may use if it is released now: those that reservations leave to it, less those that
-    it avoids and those of maintenance that it could run into.
-    """
+    """The nodes that it may use if it is released now: none reserved, avoided, or of maintenance that it could meet."""
     is_released: bool = False
     creates_fail: bool = False
     """Whether failed creations of objects already count against its cluster's health."""
@@ -91,6 +90,9 @@ class ClaimedAttempt:
     """Whether one of them cannot be opened with the gateway's keys."""
     plan: str = ""
     """If it moves to a kept place, and its deletion is not decided: that, or its plan, is `open`, or `over`, so that the run can go on."""
+
+    overdue: Mapping[int, Overdue] = field(default_factory=dict)
+    """If it started in part: what has waited for too long, by the object's position (`queries.in_part`)."""
 
     @property
     def must_stop(self) -> bool:
@@ -300,9 +302,7 @@ def spec_hash_of(spec: str) -> str:
 
 
 def claimed_attempts(attempt_ids: Collection[UUID]) -> list[ClaimedAttempt]:
-    """The claimed attempts, with their objects and how to render them. Two queries, or six if nodes may be kept from
-    some of them.
-    """
+    """The claimed attempts, with their objects and how to render them. Two queries, or six if nodes are kept from some."""
     ids = list(attempt_ids)
     objects: dict[UUID, list[_ObjectRow]] = defaultdict(list)
     for row in map(_ObjectRow._make, _rows(_OBJECTS, [ids])):

@@ -29,7 +29,14 @@ MOST_ATTEMPTS = 20_000
 BLAMED = sorted({FailureClass.NODE.value, FailureClass.DEVICE.value})
 BLAMED_IF_FAST = sorted({FailureClass.UNKNOWN.value, FailureClass.PROGRAM.value})
 FAILED_BY_INFRASTRUCTURE = sorted(
-    {ReasonCode.DID_NOT_START, ReasonCode.CREATE_FAILED, ReasonCode.PODS_GONE, Cause.INFRASTRUCTURE, Cause.NODE_LOST}
+    {
+        ReasonCode.DID_NOT_START,
+        ReasonCode.STARTED_IN_PART,
+        ReasonCode.CREATE_FAILED,
+        ReasonCode.PODS_GONE,
+        Cause.INFRASTRUCTURE,
+        Cause.NODE_LOST,
+    }
 )
 NO_EVIDENCE = [
     ReasonCode.CANCELLED,

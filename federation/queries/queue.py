@@ -258,7 +258,13 @@ def _request(row: _Row) -> JobRequest:
 
 
 NEVER_BEGUN = frozenset(
-    {ReasonCode.DID_NOT_START, ReasonCode.CANNOT_START, ReasonCode.CREATE_FAILED, ReasonCode.SERVICES_CLOSED}
+    {
+        ReasonCode.DID_NOT_START,
+        ReasonCode.STARTED_IN_PART,
+        ReasonCode.CANNOT_START,
+        ReasonCode.CREATE_FAILED,
+        ReasonCode.SERVICES_CLOSED,
+    }
 )
 """Ends of attempts after which their job tries other clusters first."""
 OURS = Q(diagnosis__isnull=True) | Q(diagnosis__rule__startswith=f"{OWNER}: ")

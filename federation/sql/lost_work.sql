@@ -19,6 +19,7 @@ CREATE OR REPLACE FUNCTION federation_lost_work(attempts uuid[])
                 SELECT CASE WHEN moved.cause IN ('user', 'growth', 'price', 'deadline') THEN '' WHEN moved.cause = 'spot' THEN 'spot' ELSE 'maintenance' END
                   FROM federation_move AS moved WHERE moved.attempt_id = a.id), '')
             WHEN a.end_reason = 'pods_gone' THEN CASE WHEN ran.on_their_own THEN '' ELSE 'infrastructure' END
+            WHEN a.end_reason = 'started_in_part' THEN 'infrastructure'
             WHEN a.end_reason IN ('node_lost', 'spot', 'preempted') THEN a.end_reason
             WHEN a.end_reason = 'infrastructure' THEN CASE WHEN d.own_class = 'node' THEN 'evicted' ELSE 'infrastructure' END
             WHEN d.own_class = 'device' THEN 'device'

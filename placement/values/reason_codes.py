@@ -57,6 +57,10 @@ class ReasonCode(StrEnum):
         "waiting_on_cluster",
         "Its pods exist but have not started; the message is the cluster's own.",
     )
+    RUNS_IN_PART = (
+        "runs_in_part",
+        "Some of its pods run and others have no node; the message has both, and the cluster's own words.",
+    )
     ATTEMPT_RETURNED = "attempt_returned", "Its last attempt did not run to its end; it waits for a new placement."
     INTERRUPTED = "interrupted", "Its attempt was interrupted; it continues when that attempt's objects are removed."
     CANCELLING = "cancelling", "A user cancelled it; its cluster has not confirmed yet."
@@ -137,6 +141,10 @@ class ReasonCode(StrEnum):
     NAME_TAKEN = "name_taken", "An object with its name exists there and does not belong to Switchyard."
     OBJECT_DELETED = "object_deleted", "One of its objects was deleted on the cluster."
     DID_NOT_START = "did_not_start", "None of its pods started for a long time after its release."
+    STARTED_IN_PART = (
+        "started_in_part",
+        "Only a part of its pods started; the others had no node for a long time.",
+    )
     PODS_GONE = "pods_gone", "It ran, and then had no pods for a long time although its object still existed."
     CANNOT_START = "cannot_start", "Its containers could not start, for example because the image is not available."
     CREATE_FAILED = "create_failed", "Its cluster answers but repeatedly failed to create its objects."

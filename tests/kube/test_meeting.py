@@ -43,10 +43,10 @@ def token(plane):
 class Gang:
     """The Jobs and the Service of one attempt, made as the gateway makes them."""
 
-    def __init__(self, driver):
+    def __init__(self, driver, spec=GANG):
         self.driver = driver
         self.whose = Identity("test", uuid4(), f"acme/{uuid4().hex[:6]}", new_id(), new_id(), 1, "0" * 32)
-        stored = spec_json(read_spec(GANG, Rules(allow_simulation=True)))
+        stored = spec_json(read_spec(spec, Rules(allow_simulation=True)))
         self.jobs = [render_job(stored, n, self.whose, Devices(), simulated=True) for n in range(2)]
         self.namespace, self.name = self.whose.namespace, self.jobs[0]["metadata"]["name"]
         self.uids = {}
@@ -62,12 +62,12 @@ class Gang:
         return gang_service(self.namespace, self.whose.attempt_id, self.whose.labels, self.uids)
 
 
-def used(plane, token, work):
+def used(plane, token, work, spec=GANG):
     """What `work(gang)` returns, with a gang that runs."""
 
     async def body():
         driver = KubernetesDriver(address_of(plane, token), "test")
-        gang = Gang(driver)
+        gang = Gang(driver, spec)
         try:
             await gang.make()
             return await work(gang)

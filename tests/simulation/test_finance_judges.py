@@ -79,6 +79,7 @@ def ended(**changes):
         ({"state": "succeeded"}, ["node_lost"], 0),
         ({"state": "lost", "reason": "run_dead"}, ["cluster_lost"], 8),
         ({"state": "lost", "reason": "run_dead", "on_their_own": True}, ["cluster_lost"], 0),
+        ({"reason": "started_in_part", "on_their_own": True}, ["infrastructure"], 8),
         ({"reason": "pods_gone", "on_their_own": True}, ["infrastructure"], 0),
         ({"reason": "infrastructure"}, ["evicted"], 8),
         ({"reason": "program_failed", "own_class": "device"}, ["device"], 8),

@@ -17,6 +17,7 @@ ELSEWHERE = {
     "release_unheard", "nodes_kill", "month_ends", "unannounced", "overtaken", "logs_decide",
     "budgeted", "room_kept", "exchanged", "consolidated", "committed",
     "deletes_behind", "hangs_long", "elastic", "window_passes", "cut_at_release", "saved", "emitted",
+    "room_taken",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 

@@ -15,6 +15,7 @@ from federation.engine import prepulls, staging
 from federation.engine.prepulls import Outcome, Verdict
 from federation.operations import (
     consolidation,
+    continuity,
     cycle,
     data_waits,
     left_preparations,
@@ -35,6 +36,18 @@ COMMITTED = Swarm(
     rates={"committed": 1.0}, chaos_seconds=(25.0, 60.0), cancels=0.0, run_seconds=(60, 200), keeps_books=True
 )
 PULLED = {"prepulled": 3.0, "reply_lost": 0.1, "death": 0.001}
+
+
+@mutant(
+    only(
+        {"room_taken": 1.0, "cut_off": 1.0, "watches_dead": 0.5, "reply_lost": 0.1, "death": 0.001},
+        cancels=0.1,
+        gangs=1.0,
+    )
+)
+def _a_part_waits_on(change: Change) -> None:
+    """A gang of which only a part started keeps its devices until the rest gets room, however long that takes."""
+    change.put(continuity, "attend_to_parts", lambda: 0)
 
 
 @mutant(only(PULLED))

@@ -22,6 +22,7 @@ from billing.operations.exchange import import_reference_rates, set_billing_curr
 from billing.operations.prices import NewPrice, create_price
 from billing.queries import price_book
 from clusters.drivers.simulated import Node, add_foreign_pod, begin_trouble, path_of
+from clusters.engine.inventory import NOTHING, ForeignUse
 from clusters.models import Cluster, Flavor
 from clusters.operations import cordon_cluster, record_inventory, register_simulated
 from federation.engine.intake.spec import Rules
@@ -80,6 +81,7 @@ PRICED_SINCE = timedelta(days=120)
 SOON = timedelta(seconds=90)
 """Until this time the failing cluster is healthy, so that something runs there when it stops answering."""
 STALE_SINCE = timedelta(minutes=40)
+STRANGER_CPU, STRANGER_GIB = 4, 16
 NODE_UID = "00000000-0000-4000-8000-{:012x}"
 
 
@@ -139,8 +141,11 @@ def _cluster(organisation: Tenant, plan: ClusterPlan) -> Cluster:
         for name, labels, allocatable in nodes_of(plan)
     ]
     cluster = register_simulated(organisation, plan.name, region=plan.region, provider=plan.provider, nodes=nodes)
-    record_inventory(cluster.id, [node.seen() for node in nodes], {})
-    _strangers(plan, nodes, cluster.server)
+    # The strangers first: what is placed before an observer has come would be placed on their devices.
+    used = _strangers(plan, nodes, cluster.server)
+    record_inventory(
+        cluster.id, [node.seen() for node in nodes], used, {name: use.devices for name, use in used.items()}
+    )
     if plan.is_cordoned:
         cordon_cluster(SYSTEM, cluster.id)
     _trouble(cluster, plan)
@@ -156,12 +161,18 @@ def _trouble(cluster: Cluster, plan: ClusterPlan) -> None:
         Cluster.objects.filter(id=cluster.id).update(observed_at=now() - STALE_SINCE)
 
 
-def _strangers(plan: ClusterPlan, nodes: Sequence[Node], server: str) -> None:
+def _strangers(plan: ClusterPlan, nodes: Sequence[Node], server: str) -> Mapping[str, ForeignUse]:
+    """Adds the foreign pods; what they use of each node."""
+    used: dict[str, ForeignUse] = {}
     for number in range(plan.strangers):
         node = nodes[(number * 3) % len(nodes)]
-        devices = [resource for resource, units in node.allocatable.items() if "/" in resource and units != "0"]
-        requests = {"cpu": "4", "memory": "16Gi", **dict.fromkeys(devices[:1], "1")}
+        devices = [resource for resource, units in node.allocatable.items() if "/" in resource and units != "0"][:1]
+        requests = {"cpu": f"{STRANGER_CPU}", "memory": f"{STRANGER_GIB}Gi", **dict.fromkeys(devices, "1")}
         add_foreign_pod(path_of(settings.HOME, server), node.name, requests)
+        pods = used.get(node.name, NOTHING).pods + 1
+        cpu, memory = pods * STRANGER_CPU * 1000, pods * STRANGER_GIB * 1024
+        used[node.name] = ForeignUse(cpu, memory, pods, dict.fromkeys(devices, pods))
+    return used
 
 
 def _prices(cluster: Cluster) -> None:

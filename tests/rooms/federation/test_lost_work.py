@@ -73,6 +73,7 @@ def lost(attempt):
         ({"reason": "job_failed", "state": "failed", "own_class": "infrastructure"}, "infrastructure"),
         ({"reason": "maintenance_began"}, "maintenance"),
         ({"reason": "pods_gone"}, "infrastructure"),
+        ({"reason": "started_in_part", "exit_code": 143, "disruption": ""}, "infrastructure"),
         ({"reason": "pods_gone", "exit_code": 0, "disruption": ""}, ""),
         ({"reason": "run_dead", "state": "lost"}, "cluster_lost"),
         ({"reason": "cluster_destroyed", "state": "lost"}, "cluster_lost"),
