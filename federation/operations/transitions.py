@@ -49,7 +49,7 @@ REFUTABLE = (
     ReasonCode.PODS_GONE,
     ReasonCode.STARTED_IN_PART,
 )
-"""Reasons to stop an attempt that its pods may refute; then its stop request is revoked (`calls.stop`)."""
+"""Reasons to stop an attempt that its pods may refute; then its stop request is revoked (`calls.look`)."""
 
 
 def place(attempts: Rows, objects: Rows, events: Rows) -> None:

@@ -10,7 +10,7 @@ from foundation.rules import rules
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("federation", "0036_policies_name_greenest"),
+        ("federation", "0037_started_in_part"),
     ]
 
     operations = [
