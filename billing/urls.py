@@ -59,6 +59,7 @@ from .web import (
     months,
     node_hours,
     prices,
+    sharing,
     usage,
 )
 
@@ -148,6 +149,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("lost-work/", lost_work.lost_work, name="lost-work"),
     path("forecast/", forecasts.forecast, name="forecast"),
     path("idle/", idle.idle, name="idle"),
+    path("idle/policies/", sharing.policies, name="sharing-policies"),
     path("idle/node-hours/", node_hours.node_hours, name="node-hours"),
     path("idle/node-hours/<uuid:row_id>/", node_hours.node_hour, name="node-hour"),
     path("invoices/", invoices.invoices, name="invoices"),

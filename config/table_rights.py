@@ -38,6 +38,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "billing_budgetperiod": KEPT,
     "billing_budgethold": KEPT,
     "billing_budgetmovement": GROWS,
+    "billing_budgetrate": GROWS,
     "billing_budgetalert": GROWS,
     "billing_budgetforecastalert": GROWS,
     "billing_budgetoverride": KEPT,

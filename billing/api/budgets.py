@@ -1,6 +1,6 @@
 """Budgets over HTTP: translate, make one call, translate back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,6 +15,7 @@ from billing.engine.budgets import Terms, expectation_message
 from billing.models import Budget, BudgetAlert, BudgetForecastAlert, BudgetOverride
 from billing.operations.budgets import USUAL_THRESHOLDS, WantedBudget, delete_budget, put_budget
 from billing.operations.overrides import LONGEST_REASON, approve_override, request_override
+from billing.queries.budget_exchange import ForeignCharge, foreign_charges, total_difference
 from billing.queries.budgets import (
     PeriodState,
     alerts_of,
@@ -104,6 +105,15 @@ class ForecastAlertShown(serializers.Serializer[Any]):
     at = Instant()
 
 
+class ForeignShown(serializers.Serializer[Any]):
+    """What the shown period was charged in another currency."""
+
+    currency = serializers.CharField()
+    charged = serializers.CharField(help_text="In that currency.")
+    counted = serializers.CharField(help_text="As the budget counts it, at the rates that it kept.")
+    worth = serializers.CharField(allow_null=True, help_text="At the rates that count now; null if one is missing.")
+
+
 class BudgetShown(serializers.Serializer[Any]):
     """A budget and its figures in one period: the current one, or the only one of a budget with dates."""
 
@@ -125,6 +135,11 @@ class BudgetShown(serializers.Serializer[Any]):
     )
     held = serializers.CharField(help_text="What running work may still use.")
     left = serializers.CharField()
+    foreign = ForeignShown(many=True)
+    exchange_difference = serializers.CharField(
+        allow_null=True,
+        help_text="How much more would be spent at the rates that count now; null without other currencies.",
+    )
     state = serializers.ChoiceField(["open", "nearly_used", "used_up", "over"])
     alerts = AlertShown(many=True)
     forecast_alerts = ForecastAlertShown(many=True)
@@ -231,11 +246,15 @@ class _Figures:
         periods = [(id_, state.span[0]) for id_, state in self._states.items()]
         self._alerts = alerts_of(periods)
         self._expected = forecast_alerts_of(periods)
+        self._foreign = foreign_charges(self._states.values())
 
     def show(self, budget: Budget) -> dict[str, Any]:
         """A budget as the API shows it."""
         alerts, expected = self._alerts.get(budget.id, []), self._expected.get(budget.id, [])
-        return show_budget(budget, self._states[budget.id], alerts, expected)
+        return {
+            **show_budget(budget, self._states[budget.id], alerts, expected),
+            **show_foreign(self._foreign.get(budget.id, ())),
+        }
 
 
 def show_budget(
@@ -280,6 +299,23 @@ def show_budget(
             for one in expected
         ],
         "updated_at": instant(budget.updated_at),
+    }
+
+
+def show_foreign(charges: Sequence[ForeignCharge]) -> dict[str, Any]:
+    """What a period was charged in other currencies."""
+    difference = total_difference(charges)
+    return {
+        "foreign": [
+            {
+                "currency": one.currency,
+                "charged": decimal_text(one.charged),
+                "counted": decimal_text(one.counted),
+                "worth": None if one.worth is None else decimal_text(one.worth),
+            }
+            for one in charges
+        ],
+        "exchange_difference": None if difference is None else decimal_text(difference),
     }
 
 

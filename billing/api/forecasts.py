@@ -94,11 +94,22 @@ class OutlookShown(PartsShown):
     back_test = BackTestShown(allow_null=True)
 
 
+class PostedInShown(serializers.Serializer[Any]):
+    """What is posted at prices in a currency."""
+
+    currency = serializers.CharField()
+    posted = serializers.CharField(help_text="In that currency.")
+    worth = serializers.CharField(help_text="In `unit`, at the rate of each day.")
+
+
 class ForecastShown(OutlookShown):
     """The forecast of a tenant's month."""
 
     tenant = serializers.CharField()
     members = MemberShown(many=True, help_text="They add up to the whole, part by part.")
+    posted_in = PostedInShown(
+        many=True, help_text="By currency of the price, if one is not `unit`; their worth adds up to `posted`."
+    )
 
 
 class BudgetForecastShown(OutlookShown):
@@ -137,6 +148,10 @@ class ForecastView(ApiView):
             "tenant": found.path,
             **show_outlook(found.outlook, found.currency, found.span, found.at),
             "members": [{"tenant": name, **_parts(parts)} for name, parts in found.outlook.members.items()],
+            "posted_in": [
+                {"currency": one.currency, "posted": decimal_text(one.posted), "worth": decimal_text(one.worth)}
+                for one in found.posted_in
+            ],
         }
         return respond(request, shown, name)
 

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.engine.opencost import NotAWindow, steps_of, window_of
+from billing.queries.one_currency import Converted
 from billing.queries.opencost import AGGREGATES, Allocation, Asset, allocations, assets
 from foundation.clock import now
 from foundation.plain_json import instant
@@ -73,10 +74,23 @@ class AssetShape(serializers.Serializer[Any]):
     totalCost = serializers.FloatField()
 
 
+class ConvertedShape(serializers.Serializer[Any]):
+    """Costs in a currency, and what they are worth in that of their set."""
+
+    currency = serializers.CharField()
+    cost = serializers.CharField()
+    worth = serializers.CharField()
+
+
 class SetsShown(serializers.Serializer[Any]):
     """Sets of rows, each by its name."""
 
     code = serializers.IntegerField()
+    currencies = serializers.ListField(child=serializers.CharField(), help_text="Of each set.")
+    converted = serializers.ListField(
+        child=ConvertedShape(many=True),
+        help_text="Of each set, its costs without idle capacity by currency of the price, if they are converted.",
+    )
     row: type[serializers.Serializer[Any]]
 
     def get_fields(self) -> dict[str, Any]:
@@ -117,11 +131,13 @@ class AllocationView(ApiView):
         except NotAWindow as error:
             raise Invalid.field("step", "bad_format", str(error)) from error
         with_idle, shares = _flag(self.query, "includeIdle", FLAGS), _flag(self.query, "shareIdle", SHARES)
-        data = []
+        data, currencies, converted = [], [], []
         for begins, ends in steps:
-            rows = allocations(self.actor, begins, ends, words, with_idle=with_idle, shares_idle=shares)
-            data.append({row.name: show_allocation(row, begins, ends) for row in rows})
-        return Response({"code": 200, "data": data})
+            found = allocations(self.actor, begins, ends, words, with_idle=with_idle, shares_idle=shares)
+            data.append({row.name: show_allocation(row, begins, ends) for row in found.rows})
+            currencies.append(found.currency)
+            converted.append([show_converted(one) for one in found.converted])
+        return Response({"code": 200, "data": data, "currencies": currencies, "converted": converted})
 
 
 class AssetsView(ApiView):
@@ -134,8 +150,9 @@ class AssetsView(ApiView):
         """Returns the nodes of the clusters that you see as OpenCost's assets, with what they cost by the price book."""
         start, until = _window(self.query, now())
         found = assets(self.actor, start, until)
-        data = {f"{one.cluster}/{one.node}/{one.uid}/{one.flavor}": show_asset(one, start, until) for one in found}
-        return Response({"code": 200, "data": [data]})
+        data = {f"{one.cluster}/{one.node}/{one.uid}/{one.flavor}": show_asset(one, start, until) for one in found.rows}
+        converted = [show_converted(one) for one in found.converted]
+        return Response({"code": 200, "data": [data], "currencies": [found.currency], "converted": [converted]})
 
 
 def _window(query: Any, at: datetime) -> tuple[datetime, datetime]:
@@ -182,6 +199,11 @@ def show_allocation(row: Allocation, start: datetime, until: datetime) -> dict[s
 def _properties(row: Allocation) -> dict[str, str]:
     words = {group: word for word, group in AGGREGATES.items()}
     return {words[name]: value for name, value in row.properties.items() if name in words}
+
+
+def show_converted(one: Converted) -> dict[str, Any]:
+    """What is converted, with six decimals."""
+    return {"currency": one.currency, "cost": f"{one.cost:f}", "worth": f"{one.worth:f}"}
 
 
 def show_asset(one: Asset, start: datetime, until: datetime) -> dict[str, Any]:

@@ -73,8 +73,20 @@ def rounded_up(amount: Decimal) -> Decimal:
         return amount.quantize(_STEP, rounding=ROUND_CEILING)
 
 
+def in_currency(commitment: Commitment, currency: str, rate: Decimal) -> Commitment:
+    """The commitment in another currency, with `rate` as what one unit of the first is worth. Exact."""
+    with localcontext(_EXACT):
+        return commitment._replace(money_an_hour=commitment.money_an_hour * rate, currency=currency)
+
+
+def needs_a_rate(terms: Terms, commitment: Commitment) -> bool:
+    """Whether the budget counts the commitment in another currency than that of its price."""
+    is_priced = commitment.currency != "" and commitment.money_an_hour > 0
+    return terms.measure == "money" and is_priced and commitment.currency != terms.currency
+
+
 def worst_case(terms: Terms, commitment: Commitment, span: Span) -> Decimal:
-    """What the run uses at most of a budget within a period."""
+    """What the run uses at most of a budget within a period; without money of a commitment in another currency (`in_currency`)."""
     begins, ends = max(span[0], commitment.starts_at), min(span[1], commitment.ends_at)
     if begins >= ends:
         return Decimal(0)
@@ -156,3 +168,11 @@ def refusal_message(path: str, terms: Terms, span: Span, figures: tuple[Decimal,
     needed, amount, spent, held = (shown(one, terms) for one in figures)
     name = period_name(terms, span)
     return f"needs up to {needed}; the budget of {path} for {name} is {amount}: {spent} spent, {held} held"
+
+
+def missing_rate_message(path: str, base: str, terms: Terms) -> str:
+    """Why a budget does not allow a job whose price is in a currency that it cannot count."""
+    return (
+        f"no exchange rate from {base} to {terms.currency} counts today, so the budget of {path} cannot count the price:"
+        " import reference rates (manage.py import_exchange_rates), or set a rate on the page Currencies"
+    )

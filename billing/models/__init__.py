@@ -8,6 +8,7 @@ from .budgets import BudgetHold as BudgetHold
 from .budgets import BudgetMovement as BudgetMovement
 from .budgets import BudgetOverride as BudgetOverride
 from .budgets import BudgetPeriod as BudgetPeriod
+from .budgets import BudgetRate as BudgetRate
 from .carbon import CarbonSite as CarbonSite
 from .carbon import GridIntensity as GridIntensity
 from .carbon import MeasuredEnergy as MeasuredEnergy

@@ -8,6 +8,7 @@ from django.db.models.functions import Greatest, Now
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
+from .exchange import BOTH_SOURCES, CODE
 from .ledger import LedgerLine
 
 DIGITS, PLACES = 38, 12
@@ -216,6 +217,38 @@ class BudgetMovement(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.held} held, {self.spent} spent"
+
+
+class BudgetRate(models.Model):
+    """What one unit of `base` was worth in `quote` on a day, as budgets of the organisation count it. Append-only.
+
+    Kept when a budget first counts `base` on that day, so that a later rate moves nothing that was counted. A trigger fills the rate
+    with the one that is known for the day; zero if none ever was. `rate_day` is that of the rate that it is made from.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False)
+    base = models.CharField(max_length=3)
+    quote = models.CharField(max_length=3)
+    day = models.DateField()
+    rate = models.DecimalField(max_digits=DIGITS, decimal_places=18)
+    rate_day = models.DateField(null=True)
+    source = models.CharField(max_length=BOTH_SOURCES)
+    kept_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organisation", "base", "quote", "day"], name="one_budget_rate_per_currencies_and_day"
+            ),
+            models.CheckConstraint(
+                condition=Q(rate__gte=0, base__regex=CODE, quote__regex=CODE) & ~Q(base=F("quote")),
+                name="budget_rate_is_of_two_currencies",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"1 {self.base} = {self.rate} {self.quote} on {self.day}"
 
 
 class BudgetAlert(models.Model):

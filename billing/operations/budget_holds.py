@@ -17,16 +17,21 @@ from billing.engine.budgets import (
     BudgetRefusal,
     BudgetRequest,
     Commitment,
+    in_currency,
+    missing_rate_message,
     periods_between,
     refusal_message,
     worst_case,
 )
 from billing.models import Budget, BudgetHold, BudgetMovement, BudgetPeriod
+from billing.queries.budget_rates import Pair, pair_of, rates_now
 from billing.queries.budgets import commitment_of, granted_now, standing_budgets, terms_of
 from foundation.clock import database_now
 from foundation.transactions import retried
 from quotas.engine.borrowing import path_prefixes
 from tenancy.locks import keep_tenants_in_place
+
+from .budget_rates import kept_rates
 
 ZERO = Decimal(0)
 BATCH = 500
@@ -54,21 +59,26 @@ class Takers:
         paths = {prefix for request in requests for prefix in path_prefixes(request.tenant_path)}
         keep_tenants_in_place(paths)
         budgets = list(standing_budgets().filter(tenant__path__any_of=sorted(paths))) if _are_any() else []
+        # Before periods are locked, as those who meter do.
+        self._rates = _Rates.at_takes(requests, budgets)
         periods = _periods_of(budgets, [request.commitment for request in requests]) if budgets else []
         left = _left_in(periods)
         for request in requests:
             self._decide(request, periods, left)
 
     def _decide(self, request: BudgetRequest, periods: Sequence[BudgetPeriod], left: dict[int, Decimal]) -> None:
+        takes, own = [], request.commitment
+        if request.holder_id in self._rates.missing:
+            self.refusals[request.holder_id] = self._rates.missing[request.holder_id]
+            return
         prefixes = set(path_prefixes(request.tenant_path))
-        takes = []
         for period in periods:
             budget, span = period.budget, (period.starts_at, period.ends_at)
-            own = request.commitment
             if budget.tenant.path not in prefixes or own.starts_at >= span[1] or own.ends_at < span[0]:
                 continue
             terms = terms_of(budget)
-            needed = worst_case(terms, own, span)
+            pair = pair_of(budget.tenant.path, terms, own, own.starts_at)
+            needed = worst_case(terms, self._rates.counted(own, pair), span)
             if budget.stops_admission and needed and needed > left[period.id]:
                 figures = needed, period.amount, period.spent, period.held
                 message = refusal_message(budget.tenant.path, terms, span, figures)
@@ -86,6 +96,50 @@ class Takers:
         takes = [take for request in started for take in self._takes[request.holder_id]]
         with connection.cursor() as cursor:
             cursor.execute(WRITE, [_json_text(map(_hold, started)), _json_text(take._asdict() for take in takes)])
+
+
+class _Rates:
+    """What holds in other currencies are worth at budgets. `missing`: why stopping budgets cannot count some holders at all."""
+
+    def __init__(self, pairs: Collection[Pair], missing: Mapping[UUID, BudgetRefusal] | None = None) -> None:
+        self._kept = kept_rates(pairs)
+        self.missing = missing or {}
+
+    @classmethod
+    def at_takes(cls, requests: Sequence[BudgetRequest], budgets: Sequence[Budget]) -> "_Rates":
+        """Of holds that begin now. Keeps the rates of the day, which count for these holds until they end; but none for a request that
+        is refused because one is missing, so that the day's rate can still come.
+        """
+        currencies = {one.commitment.currency for one in requests} | {budget.currency for budget in budgets}
+        if len(currencies - {""}) <= 1:
+            return cls(())
+        needed = {request.holder_id: _pairs_of(request, budgets) for request in requests}
+        counting = rates_now({pair for pairs in needed.values() for pair, _ in pairs})
+        missing = {}
+        for holder_id, pairs in needed.items():
+            stops = next((one for one in pairs if one[1].stops_admission and one[0] not in counting), None)
+            if stops is not None:
+                pair, budget = stops
+                message = missing_rate_message(budget.tenant.path, pair.base, terms_of(budget))
+                missing[holder_id] = BudgetRefusal(budget.id, message)
+        lawful = [pairs for holder_id, pairs in needed.items() if holder_id not in missing]
+        return cls({pair for pairs in lawful for pair, _ in pairs}, missing)
+
+    def counted(self, commitment: Commitment, pair: Pair | None) -> Commitment:
+        """The commitment in the currency of a budget that needs this pair."""
+        return commitment if pair is None else in_currency(commitment, pair.quote, self._kept[pair])
+
+
+def _pairs_of(request: BudgetRequest, budgets: Sequence[Budget]) -> list[tuple[Pair, Budget]]:
+    """The rates that the request needs at budgets on its path with a period that it touches, and the budget that needs each."""
+    prefixes, own = set(path_prefixes(request.tenant_path)), request.commitment
+    found = []
+    for budget in budgets:
+        terms = terms_of(budget)
+        pair = pair_of(budget.tenant.path, terms, own, own.starts_at) if budget.tenant.path in prefixes else None
+        if pair is not None and any(periods_between(terms, own.starts_at, own.ends_at)):
+            found.append((pair, budget))
+    return found
 
 
 def _are_any() -> bool:
@@ -196,10 +250,17 @@ def _adjust(holder_ids: Sequence[UUID]) -> int:
         for budget in standing_budgets():
             budgets[budget.tenant.path].append(budget)
         held = _held_by(holder_ids)
+        due = [
+            (hold, budget, pair_of(path, terms_of(budget), rest[hold.holder_id], hold.starts_at))
+            for hold in holds
+            for path in path_prefixes(hold.tenant.path)
+            for budget in budgets[path]
+        ]
+        rates = _Rates({pair for *_, pair in due if pair is not None})
         lines = []
-        for hold in holds:
-            own = [budget for path in path_prefixes(hold.tenant.path) for budget in budgets[path]]
-            lines += _lines_of(hold.holder_id, rest[hold.holder_id], own, held[hold.holder_id])
+        for hold, budget, pair in due:
+            left = rates.counted(rest[hold.holder_id], pair)
+            lines += _lines_of(hold.holder_id, left, budget, held[hold.holder_id])
         BudgetMovement.objects.bulk_create(lines)
     return len(lines)
 
@@ -231,18 +292,16 @@ def _rest_of(holds: Sequence[BudgetHold], now: datetime) -> list[tuple[BudgetHol
     return found
 
 
-def _lines_of(holder_id: UUID, rest: Commitment, budgets: Sequence[Budget], held: Held) -> list[BudgetMovement]:
-    lines = []
-    for budget in budgets:
-        terms = terms_of(budget)
-        for span in periods_between(terms, rest.starts_at, rest.ends_at):
-            period_id, now_held = held.get((budget.id, span[0]), (None, ZERO))
-            due = worst_case(terms, rest, span)
-            if due > now_held or now_held - due > SMALL * now_held:
-                known = period_id or _period_id(budget, span)
-                lines.append(
-                    BudgetMovement(run_id=holder_id, period_id=known, kind="adjust", held=due - now_held, spent=ZERO)
-                )
+def _lines_of(holder_id: UUID, rest: Commitment, budget: Budget, held: Held) -> list[BudgetMovement]:
+    lines, terms = [], terms_of(budget)
+    for span in periods_between(terms, rest.starts_at, rest.ends_at):
+        period_id, now_held = held.get((budget.id, span[0]), (None, ZERO))
+        due = worst_case(terms, rest, span)
+        if due > now_held or now_held - due > SMALL * now_held:
+            known = period_id or _period_id(budget, span)
+            lines.append(
+                BudgetMovement(run_id=holder_id, period_id=known, kind="adjust", held=due - now_held, spent=ZERO)
+            )
     return lines
 
 

@@ -6,13 +6,14 @@ from decimal import Decimal
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import Q
 from django.db.models.functions import Now
 
 from billing import locks
-from billing.engine.budgets import Measure, Terms, period_at, periods_between, worst_case
-from billing.models import Budget, BudgetMovement, BudgetPeriod, EgressPrice, Price
+from billing.engine.budgets import Measure, Terms, in_currency, period_at, periods_between, worst_case
+from billing.engine.currencies import CURRENCIES
+from billing.models import Budget, BudgetMovement, BudgetPeriod
 from billing.models.budgets import MOST_AMOUNT
+from billing.queries.budget_rates import pair_of, unknown_rates
 from billing.queries.budgets import budget_by_id, commitment_of, terms_of
 from foundation.clock import database_now
 from foundation.outbox import announce
@@ -22,6 +23,8 @@ from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.operations import record_audit
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, tenant_by_path
+
+from .budget_rates import kept_rates
 
 MOST_THRESHOLDS = 10
 MOST_PERCENT = 1000
@@ -60,8 +63,6 @@ def put_budget(actor: Actor, wanted: WantedBudget) -> tuple[Budget, bool]:
     with transaction.atomic():
         locks.read_price_book()
         locks.stop_spending_at(tenant.id)
-        if wanted.measure == "money":
-            _refuse_other_currencies(tenant, wanted.currency, _counts_from(wanted))
         budget = Budget.objects.filter(
             tenant=tenant,
             measure=wanted.measure,
@@ -73,6 +74,8 @@ def put_budget(actor: Actor, wanted: WantedBudget) -> tuple[Budget, bool]:
         was = None if budget is None else _text(budget)
         if budget is not None and budget.currency != wanted.currency:
             raise Invalid.field("amount", "mixed_currencies", f"this budget is in {budget.currency}: remove it first")
+        if budget is None and wanted.measure == "money":
+            _refuse_uncountable(tenant, wanted.currency, _counts_from(wanted))
         budget = _new_budget(tenant, wanted) if budget is None else _changed(budget, wanted)
         record_audit(
             actor,
@@ -142,16 +145,17 @@ def _faults_of_dates(wanted: WantedBudget) -> list[FieldError]:
     return []
 
 
-def _refuse_other_currencies(tenant: Tenant, currency: str, counts_from: datetime) -> None:
-    """A budget of money is in the currency of its organisation's prices, so that costs count against it."""
-    root = tenant.path.partition("/")[0]
-    own = Q(rate__cluster__owner__path=root) | Q(rate__cluster__owner__path__startswith=f"{root}/")
-    still = Q(valid__endswith__isnull=True) | Q(valid__endswith__gt=counts_from)
-    for prices in (Price.objects.filter(own), EgressPrice.objects.filter(route__owner__path=root)):
-        other = prices.filter(still).exclude(currency=currency).values_list("currency", flat=True).first()
-        if other is not None:
-            detail = f"prices of {root} are in {other}: with prices in several currencies, set a budget of GPU-hours"
-            raise Invalid.field("amount", "mixed_currencies", detail)
+def _refuse_uncountable(tenant: Tenant, currency: str, counts_from: datetime) -> None:
+    """A budget of money counts all prices of its organisation, at rates of exchange into its currency."""
+    if currency not in CURRENCIES:
+        raise Invalid.field("amount", "unknown_currency", f"{currency[:10]} is no currency of ISO 4217 in use")
+    root, day = tenant.path.partition("/")[0], database_now().astimezone(UTC).date()
+    if unknown := unknown_rates(root, currency, counts_from, day):
+        detail = (
+            f"no exchange rate from {' or '.join(unknown)} to {currency} counts on {day}: import reference rates, or set a"
+            " rate on the page Currencies"
+        )
+        raise Invalid.field("amount", "no_exchange_rate", detail)
 
 
 def _changed(budget: Budget, wanted: WantedBudget) -> Budget:
@@ -190,6 +194,7 @@ def _new_budget(tenant: Tenant, wanted: WantedBudget) -> Budget:
     if span is not None:
         period = period_of(budget, span)
         with connection.cursor() as cursor:
+            cursor.execute(KEEP_RATES, {"period": period.id})
             cursor.execute(OPEN_ENDED_RUNS, {"period": period.id})
             cursor.execute(OPEN_CORRECTIONS, {"budget": budget.id})
     _count_running(budget, now)
@@ -223,6 +228,7 @@ USED_BY_RUNNING = """
 SELECT used.run_id, used.spent FROM billing_budget_used(%(period)s) AS used
   JOIN billing_budgethold AS h ON h.holder_id = used.run_id AND h.state = 'pending'
 """
+KEEP_RATES = "SELECT billing_keep_rates_of_period(%(period)s)"
 OPEN_CORRECTIONS = "SELECT billing_open_corrections(%(budget)s)"
 
 
@@ -231,8 +237,12 @@ def _count_running(budget: Budget, now: datetime) -> None:
     terms, path = terms_of(budget), budget.tenant.path
     lines = []
     spent: dict[int, dict[UUID, Decimal]] = {}
-    for hold in locks.lock_budget_holds_below(path):
-        commitment = commitment_of(hold)
+    holds = [(hold, commitment_of(hold)) for hold in locks.lock_budget_holds_below(path)]
+    pairs = {hold.holder_id: pair_of(path, terms, whole, hold.starts_at) for hold, whole in holds}
+    rates = kept_rates({pair for pair in pairs.values() if pair is not None})
+    for hold, whole in holds:
+        pair = pairs[hold.holder_id]
+        commitment = whole if pair is None else in_currency(whole, pair.quote, rates[pair])
         for span in periods_between(terms, now, max(now, commitment.ends_at)):
             period = period_of(budget, span)
             if period.id not in spent:

@@ -12,6 +12,7 @@ from billing import locks
 from billing.engine.currencies import CURRENCIES
 from billing.engine.rating import whole_milliseconds
 from billing.models import Budget, EgressPrice, Meter, Price, Rate, ReplacedSegment
+from billing.queries.budget_rates import Pair, known_rates
 from billing.queries.commitments import newest_versions
 from billing.queries.exchange import billing_currency_of
 from clusters.models import Cluster, Flavor
@@ -51,7 +52,7 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
     """The new price, in force from its start until another replaces it.
 
     The earlier price ends where this one begins; prices scheduled for later are withdrawn. Raises NotFound and
-    NotAllowedHere (cluster), Invalid (`unknown_flavor`, `unknown_currency`, `mixed_currencies`, `priced_by_the_core`, `not_spot`), Conflict
+    NotAllowedHere (cluster), Invalid (`unknown_flavor`, `unknown_currency`, `mixed_currencies`, `no_exchange_rate`, `priced_by_the_core`, `not_spot`), Conflict
     `price_already_used` if work was already metered at or after its start.
     """
     cluster = cluster_by_name(actor, wanted.cluster_name)
@@ -124,7 +125,7 @@ def refuse_two_core_prices(cluster: Cluster, flavor: str, cpu_price: Decimal | N
 
 def refuse_mixed_currencies(path: str, currency: str, begins: datetime) -> None:
     """Requires that the costs of the organisation of this path can be added up: its prices are in one currency, or it is
-    billed in one from `begins` on; and no budget is in another currency. Invalid otherwise.
+    billed in one from `begins` on; and that its budgets of money can count them. Invalid otherwise.
     """
     if currency not in CURRENCIES:
         raise Invalid.field("currency", "unknown_currency", f"{currency[:10]} is no currency of ISO 4217 in use")
@@ -141,9 +142,15 @@ def refuse_mixed_currencies(path: str, currency: str, begins: datetime) -> None:
             raise Invalid.field("currency", "mixed_currencies", detail)
     below = Q(tenant__path=organisation) | Q(tenant__path__startswith=f"{organisation}/")
     budgets = Budget.objects.filter(below, measure=Budget.Measure.MONEY, removed_at__isnull=True)
-    other = budgets.exclude(currency=currency).values_list("currency", flat=True).first()
-    if other is not None:
-        raise Invalid.field("currency", "mixed_currencies", f"budgets of {organisation} are in {other}")
+    others = set(budgets.exclude(currency=currency).values_list("currency", flat=True))
+    pairs = {Pair(organisation, currency, other, begins.astimezone(UTC).date()) for other in others}
+    unknown = sorted(pair.quote for pair in pairs - known_rates(pairs).keys())
+    if unknown:
+        detail = (
+            f"budgets of {organisation} are in {' and '.join(unknown)}, and no exchange rate from {currency} is known: import"
+            " reference rates, or set one on the page Currencies"
+        )
+        raise Invalid.field("currency", "no_exchange_rate", detail)
 
 
 def _is_billed(organisation: str, begins: datetime) -> bool:

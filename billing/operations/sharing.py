@@ -9,19 +9,22 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models.functions import Now
 
-from billing.engine.ledger import ShareOf, money
+from billing.engine.idle import IdleSplit, PlatformSplit
+from billing.engine.ledger import ShareOf, money, units
 from billing.engine.months import next_month
 from billing.engine.shared_entries import SharedMonth, missing_entries, name_of, wanted_entries
 from billing.models import LedgerEntry, LedgerPeriod, NegativeIdle, PoolDay, SharingPolicy
 from billing.queries.charges import entry_of
 from billing.queries.sharing import (
     MonthOfPools,
+    Policy,
     PoolBalance,
     negative_idle_by_id,
     organisation_at,
     policy_for,
     posted_month,
 )
+from billing.queries.sharing_report import SharingReport, sharing_report
 from foundation.problems import Conflict, Invalid
 from foundation.rows import insert_rows
 from tenancy.models import Tenant
@@ -72,6 +75,28 @@ def set_policy(actor: Actor, wanted: NewPolicy) -> SharingPolicy:
         )  # fmt: skip
     policy.refresh_from_db()
     return policy
+
+
+def preview_policy(actor: Actor, wanted: NewPolicy, month: date) -> tuple[SharingReport, SharingReport]:
+    """The report of a month as it is, and as it would be by the policy, from everything recorded and running. Writes nothing.
+
+    Raises what setting the policy would raise but `month_is_closed`, and Invalid `in_the_future`.
+    """
+    organisation = organisation_at(actor, wanted.organisation, may_close=True)
+    weights = _weights(organisation, wanted)
+    paths = dict(Tenant.objects.filter(id__in=weights).values_list("id", "path"))
+    policy = Policy(
+        idle=IdleSplit(wanted.idle),
+        platform=PlatformSplit(wanted.platform),
+        platform_cost=units(wanted.platform_cost),
+        platform_currency=wanted.platform_currency if wanted.platform_cost else "",
+        platform_weights={(path, str(id_)): weights[str(id_)] for id_, path in paths.items()},
+    )
+    before = policy_for(organisation.id, month)
+    return (
+        sharing_report(actor, wanted.organisation, month, before),
+        sharing_report(actor, wanted.organisation, month, policy),
+    )
 
 
 def _weights(organisation: Tenant, wanted: NewPolicy) -> dict[str, int]:

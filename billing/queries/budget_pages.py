@@ -1,7 +1,7 @@
 """What the pages of budgets show, as frozen values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
@@ -14,6 +14,7 @@ from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, visible_tenants
 
+from .budget_exchange import ForeignCharge, foreign_charges, total_difference
 from .budgets import (
     PeriodState,
     alerts_of,
@@ -49,6 +50,9 @@ class BudgetRow:
     notify_forecast_at: tuple[int, ...]
     forecast_alerts: tuple[tuple[BudgetForecastAlert, str], ...]
     may_edit: bool
+    foreign: tuple[ForeignCharge, ...] = ()
+    difference: Decimal | None = None
+    """Of the rates that count now to those that the budget kept; None without other currencies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ def budget_rows(actor: Actor, among: QuerySet[Tenant], at: datetime) -> tuple[Bu
 
 def budget_row(actor: Actor, budget: Budget, at: datetime) -> BudgetRow:
     """One budget."""
-    return _rows(actor, [budget], at)[0]
+    charges = foreign_charges(states_at([budget], at).values()).get(budget.id, ())
+    return replace(_rows(actor, [budget], at)[0], foreign=charges, difference=total_difference(charges))
 
 
 def override_rows(actor: Actor, budget: Budget, at: datetime) -> tuple[OverrideRow, ...]:

@@ -42,6 +42,13 @@ PROOFS = (
         ORDER BY h.holder_id, b.id
         """,
     ),
+    (
+        "budgets of {0} count nothing that was charged in {1} on {3}: no rate into {2} was known",
+        """
+        SELECT t.path, k.base, k.quote, k.day FROM billing_budgetrate AS k JOIN tenancy_tenant AS t ON t.id = k.organisation_id
+        WHERE k.rate = 0 ORDER BY 1, 4, 2, 3
+        """,
+    ),
 )
 """Each entry: a sentence and the query whose rows fill it. No rows means no error."""
 FULL_PROOFS = (
@@ -54,7 +61,8 @@ FULL_PROOFS = (
             GROUP BY m.run_id, m.tenant_id, t.path HAVING bool_and(m.tenant_path = t.path)
         ), due AS (
             SELECT runs.run_id, p.id AS period_id, sum(billing_budget_use(
-                b.measure, b.currency, s.cost, s.currency, s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS spent
+                b.measure, b.currency, billing_cost_in(b.currency, b.tenant_id, s.cost, s.currency, lower(s.period)), b.currency,
+                s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS spent
             FROM runs CROSS JOIN LATERAL quotas_tenants_above(runs.tenant_id) AS up
             JOIN billing_budget AS b ON b.tenant_id = up.id AND b.removed_at IS NULL
             JOIN billing_meter AS m ON m.run_id = runs.run_id JOIN billing_usagesegment AS s ON s.meter_id = m.id
@@ -80,7 +88,8 @@ FULL_PROOFS = (
         ) AS kept JOIN billing_budgetperiod AS p ON p.id = kept.period_id JOIN billing_budget AS b ON b.id = p.budget_id AND b.removed_at IS NULL
         CROSS JOIN LATERAL (
             SELECT sum(billing_budget_use(
-                b.measure, b.currency, s.cost, s.currency, s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS spent
+                b.measure, b.currency, billing_cost_in(b.currency, b.tenant_id, s.cost, s.currency, lower(s.period)), b.currency,
+                s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS spent
             FROM billing_meter AS m JOIN billing_usagesegment AS s ON s.meter_id = m.id
             WHERE m.run_id = kept.run_id AND isfinite(lower(s.period))
                 AND lower(s.period) >= p.starts_at AND lower(s.period) < p.ends_at

@@ -17,6 +17,7 @@ from billing.engine.budgets import (
     Measure,
     Span,
     Terms,
+    in_currency,
     period_at,
     periods_between,
     shown,
@@ -26,6 +27,8 @@ from billing.models import Budget, BudgetAlert, BudgetForecastAlert, BudgetHold,
 from foundation.problems import NotFound
 from quotas.engine.borrowing import path_prefixes
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
+
+from .budget_rates import Pair, pair_of, rates_now
 
 ZERO = Decimal(0)
 SOON = Decimal("0.8")
@@ -172,16 +175,26 @@ def refusal_for_good(tenant_path: str, options: Sequence[Commitment]) -> BudgetR
         (budget, terms_of(budget))
         for budget in standing_budgets().filter(stops_admission=True, tenant__path__any_of=path_prefixes(tenant_path))
     ]
-    refusals = [_too_small(budgets, option) for option in options]
+    pairs = {
+        pair_of(budget.tenant.path, terms, option, option.starts_at) for budget, terms in budgets for option in options
+    }
+    rates = rates_now({pair for pair in pairs if pair is not None})
+    refusals = [_too_small(budgets, option, rates) for option in options]
     return None if not refusals or None in refusals else refusals[0]
 
 
 LONGEST = {"month": timedelta(days=31), "quarter": timedelta(days=92), "year": timedelta(days=366)}
 
 
-def _too_small(budgets: Sequence[tuple[Budget, Terms]], option: Commitment) -> BudgetRefusal | None:
-    """Why not; that a run could begin just before a period ends, and divide between two, does not count."""
+def _too_small(
+    budgets: Sequence[tuple[Budget, Terms]], asked: Commitment, rates: Mapping[Pair, Decimal]
+) -> BudgetRefusal | None:
+    """Why not; that a run could begin just before a period ends, and divide between two, does not count. Without a rate of exchange,
+    it waits for one.
+    """
     for budget, terms in budgets:
+        pair = pair_of(budget.tenant.path, terms, asked, asked.starts_at)
+        option = in_currency(asked, pair.quote, rates[pair]) if pair is not None and pair in rates else asked
         begins = max(option.starts_at, terms.starts_at or option.starts_at)
         longest = LONGEST.get(terms.period)
         span = option.starts_at, option.starts_at + longest if longest else max(begins, terms.ends_at or begins)

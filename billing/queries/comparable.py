@@ -90,6 +90,19 @@ def in_comparable_currencies(
     )
 
 
+def unconverted(charged: tuple[Book, Announced], compared: tuple[Book, Announced]) -> dict[tuple[UUID, str], str]:
+    """The currencies of prices, in force or announced, that are not known in the one in which prices are compared."""
+    (book, announced), (known, later) = charged, compared
+    if known is book and later is announced:
+        return {}
+    found = {key: view.currency for key, view in book.items() if key not in known}
+    for key, views in announced.items():
+        for (_, view), (_, converted) in zip(views, later[key], strict=True):
+            if view is not None and converted is None:
+                found.setdefault(key, view.currency)
+    return found
+
+
 def spans_in(currency: str, cluster_id: UUID, spans: Sequence[PriceSpan], at: datetime) -> Sequence[PriceSpan]:
     """Those of a cluster's prices that are known in this currency, in it. No query if all are in it already."""
     if all(span.currency == currency for span in spans):

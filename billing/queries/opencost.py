@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -16,10 +16,11 @@ from foundation.clock import database_now
 from foundation.problems import Invalid
 from tenancy.queries import Actor, visible_tenants
 
+from .one_currency import Converted, Cost, Exchange, by_currency, shown_currency
 from .pools import corrected_prices, nodes_offered
 from .sharing import Policy
 from .sharing_report import computed
-from .usage import SHOWN_PLACES, UsageRow, usage_report
+from .usage import DEFAULT_CURRENCY, SHOWN_PLACES, UsageReport, UsageRow, usage_report
 
 IDLE = "__idle__"
 AGGREGATES: Mapping[str, str] = {
@@ -62,22 +63,43 @@ class Asset:
     is_gpu: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """The rows of a window, in one currency. `converted`: by currency of the price, if one is another."""
+
+    rows: list[Allocation]
+    currency: str
+    converted: list[Converted]
+
+
 def allocations(
     actor: Actor, start: datetime, until: datetime, aggregate: Sequence[str], *, with_idle: bool, shares_idle: bool
-) -> list[Allocation]:
+) -> Allocations:
     """The rows of [start, until) by these words of AGGREGATES. Idle capacity is that of organisations that the actor sees as a whole.
 
-    With `shares_idle`, it is shared in proportion to use, whatever the organisation's policy. Raises Invalid, as the report does, and `not_whole_days`.
+    With `shares_idle`, it is shared in proportion to use, whatever the organisation's policy. What is priced in another currency than
+    organisations are billed in is converted, at the rate of each day. Raises Invalid, as the report does, `not_whole_days` and
+    `no_exchange_rate`.
     """
     words = [AGGREGATES[word] for word in aggregate]
     report = usage_report(actor, "", start, until, words)
-    report.total  # noqa: B018 - its format has no currency: it refuses several
-    rows = [Allocation(_name(row, words), row.keys, row, row.cost) for row in report.rows]
-    if not (with_idle or shares_idle):
-        return rows
-    if any(at != at.replace(hour=0, minute=0, second=0, microsecond=0) for at in (start, until)):
+    has_idle = with_idle or shares_idle
+    if has_idle and any(at != at.replace(hour=0, minute=0, second=0, microsecond=0) for at in (start, until)):
         raise Invalid.field("window", "not_whole_days", "idle capacity is of whole days in UTC")
-    idle = _idle(actor, start, until)
+    unused = _idle(actor, start, until) if has_idle else []
+    used = {one.currency for one in report.totals if one.cost or len(report.totals) > 1}
+    currency = shown_currency(actor, {*used, *(one.currency for one in unused)}, until)
+    rows: list[Allocation] = _rows(report, words)
+    costs: list[Converted] = []
+    if currency:
+        rows, costs = _converted_rows(actor, report, words, currency)
+    exchange = Exchange(currency, unused)
+    idle = round(_decimal(sum((exchange.worth(one) for one in unused), Fraction(0))), SHOWN_PLACES)
+    shown = currency or next(iter(sorted(used)), report.totals[0].currency)
+    return Allocations(_with_idle(rows, idle, shares_idle=shares_idle) if has_idle else rows, shown, costs)
+
+
+def _with_idle(rows: list[Allocation], idle: Decimal, *, shares_idle: bool) -> list[Allocation]:
     if shares_idle and (
         weights := {(f"{number:06d}", ""): _scaled(row.cost) for number, row in enumerate(rows) if row.cost > 0}
     ):
@@ -89,14 +111,61 @@ def allocations(
     return [*rows, Allocation(IDLE, {}, None, idle)] if idle else rows
 
 
-def _idle(actor: Actor, start: datetime, until: datetime) -> Decimal:
-    """The idle cost and overhead of whole organisations, with six decimals."""
+def _rows(report: UsageReport, words: Sequence[str]) -> list[Allocation]:
+    return [Allocation(_name(row.keys, words), row.keys, row, row.cost) for row in report.rows]
+
+
+def _converted_rows(
+    actor: Actor, report: UsageReport, words: Sequence[str], currency: str
+) -> tuple[list[Allocation], list[Converted]]:
+    """One row for each name, although its costs are in several currencies; the amounts add up to their rounded sum."""
+    details = usage_report(actor, "", report.start, report.until, list(dict.fromkeys([*words, "tenant", "day"]))).rows
+    costs = [
+        Cost(
+            row.keys["tenant"].partition("/")[0], row.currency, date.fromisoformat(row.keys["day"]), Fraction(row.cost)
+        )
+        for row in details
+    ]
+    exchange = Exchange(currency, costs)
+    worth: dict[str, Fraction] = defaultdict(Fraction)
+    for row, cost in zip(details, costs, strict=True):
+        worth[_name(row.keys, words)] += exchange.worth(cost)
+    usage: dict[str, UsageRow] = {}
+    for row in report.rows:
+        name = _name(row.keys, words)
+        usage[name] = _together(usage[name], row) if name in usage else row
+    amounts, _ = shown_parts([worth[name] for name in usage], SHOWN_PLACES)
+    rows = [Allocation(name, row.keys, row, amount) for (name, row), amount in zip(usage.items(), amounts, strict=True)]
+    return rows, by_currency(exchange, costs)
+
+
+def _together(one: UsageRow, other: UsageRow) -> UsageRow:
+    """What both used. Their costs are not added up."""
+    return replace(
+        one,
+        gpu_milliseconds=one.gpu_milliseconds + other.gpu_milliseconds,
+        gpu_hours=one.gpu_hours + other.gpu_hours,
+        cpu_core_hours=one.cpu_core_hours + other.cpu_core_hours,
+        memory_gib_hours=one.memory_gib_hours + other.memory_gib_hours,
+    )
+
+
+def _idle(actor: Actor, start: datetime, until: datetime) -> list[Cost]:
+    """The idle cost and overhead of whole organisations, by day and currency."""
     policy = Policy(idle=IdleSplit.CENTRAL)
-    found = 0
+    found = []
     for root in visible_tenants(actor).filter(parent=None).order_by("path"):
-        days, *_ = computed(root, start, until, policy)
-        found += sum(one.balance.idle + one.balance.overhead for one in days.days)
-    return round(Decimal(found) / SCALE, SHOWN_PLACES)
+        of_month, *_ = computed(root, start, until, policy)
+        found += [
+            Cost(root.path, one.key.currency, one.key.day, Fraction(one.balance.idle + one.balance.overhead, SCALE))
+            for one in of_month.days
+        ]
+    return found
+
+
+def _decimal(exact: Fraction) -> Decimal:
+    """With twelve decimals, which all amounts have, or the nearest."""
+    return Decimal(round(exact * SCALE)) / SCALE
 
 
 def _scaled(amount: Decimal) -> int:
@@ -107,23 +176,32 @@ def _amount(units: int) -> Decimal:
     return Decimal(units).scaleb(-SHOWN_PLACES)
 
 
-def _name(row: UsageRow, words: Sequence[str]) -> str:
-    return "/".join(row.keys[word] for word in words) or "total"
+def _name(keys: Mapping[str, str], words: Sequence[str]) -> str:
+    return "/".join(keys[word] for word in words) or "total"
 
 
-def assets(actor: Actor, start: datetime, until: datetime) -> list[Asset]:
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """The nodes of a window, in one currency. `converted`: by currency of the price, if one is another."""
+
+    rows: list[Asset]
+    currency: str
+    converted: list[Converted]
+
+
+def assets(actor: Actor, start: datetime, until: datetime) -> Assets:
     """The nodes of the clusters that the actor sees, in [start, until). Their costs add up to those of their pools, without what pods
-    without GPUs pay beside.
+    without GPUs pay beside. Converted as allocations are.
     """
     until = min(until, whole_milliseconds(database_now().astimezone(UTC)))
     if until <= start:
-        return []
+        return Assets([], DEFAULT_CURRENCY, [])
     if until - start > timedelta(days=MOST_DAYS):
         raise Invalid.field("window", "span_too_large", f"at most {MOST_DAYS} days")
-    clusters = {one.id: one for one in visible_clusters(actor)}
+    clusters = {one.id: one for one in visible_clusters(actor).select_related("owner")}
     prices = corrected_prices(list(clusters), start, until)
     nodes: dict[tuple[str, str, str, str], Asset] = {}
-    worth: dict[tuple[str, str, str, str], int] = defaultdict(int)
+    costs: dict[tuple[str, str, str, str], list[Cost]] = {}
     for key, offers in nodes_offered(list(clusters), start, until).items():
         cluster = clusters[key[0]]
         for one in offers:
@@ -136,11 +214,31 @@ def assets(actor: Actor, start: datetime, until: datetime) -> list[Asset]:
                 known.core_milliseconds + one.offered.cpu_millicores * length,
                 known.mib_milliseconds + one.offered.memory_mib * length, is_gpu=known.is_gpu,
             )  # fmt: skip
-            for pieces in by_day([one.offered]).values():
-                worth[place] += sum(part.whole for part in worth_of(pieces, prices.get(key, ())).values())
+            root, own = cluster.owner.path.partition("/")[0], costs.setdefault(place, [])
+            for day, pieces in by_day([one.offered]).items():
+                own += [
+                    Cost(root, currency, day, Fraction(part.whole, READINGS_AN_HOUR * SCALE))
+                    for currency, part in worth_of(pieces, prices.get(key, ())).items()
+                ]
+    return _valued(actor, nodes, costs, until)
+
+
+def _valued(
+    actor: Actor,
+    nodes: Mapping[tuple[str, str, str, str], Asset],
+    costs: Mapping[tuple[str, str, str, str], list[Cost]],
+    until: datetime,
+) -> Assets:
+    every = [one for own in costs.values() for one in own]
+    found = {one.currency for one in every}
+    currency = shown_currency(actor, found, until)
+    exchange = Exchange(currency, every)
     places = sorted(nodes)
-    costs, _ = shown_parts([Fraction(worth[place], READINGS_AN_HOUR * SCALE) for place in places], SHOWN_PLACES)
-    return [_with_cost(nodes[place], cost) for place, cost in zip(places, costs, strict=True)]
+    exact = [sum((exchange.worth(one) for one in costs.get(place, ())), Fraction(0)) for place in places]
+    amounts, _ = shown_parts(exact, SHOWN_PLACES)
+    rows = [_with_cost(nodes[place], cost) for place, cost in zip(places, amounts, strict=True)]
+    shown = currency or next(iter(found), DEFAULT_CURRENCY)
+    return Assets(rows, shown, by_currency(exchange, every) if currency else [])
 
 
 def _with_cost(one: Asset, cost: Decimal) -> Asset:

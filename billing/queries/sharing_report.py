@@ -127,8 +127,10 @@ def visible_organisations(actor: Actor) -> list[str]:
     return sorted({path.split("/")[0] for path in visible_tenants(actor).values_list("path", flat=True)})
 
 
-def sharing_report(actor: Actor, organisation_path: str, month: date) -> SharingReport:
-    """The report. Raises NotFound if the actor sees no tenant of the organisation; Invalid `in_the_future`."""
+def sharing_report(actor: Actor, organisation_path: str, month: date, supposed: Policy | None = None) -> SharingReport:
+    """The report; with a `supposed` policy, of everything recorded and running as that one would share it, also of a closed month.
+    Raises NotFound if the actor sees no tenant of the organisation; Invalid `in_the_future`.
+    """
     root = organisation_named(organisation_path)
     if root is None:
         raise NotFound
@@ -137,9 +139,10 @@ def sharing_report(actor: Actor, organisation_path: str, month: date) -> Sharing
         raise NotFound
     if midnight(month) > database_now():
         raise Invalid.field("month", "in_the_future", "give a month that has begun")
-    period = LedgerPeriod.objects.filter(organisation=root, month=month, state=LedgerPeriod.State.CLOSED).first()
+    closed = LedgerPeriod.objects.filter(organisation=root, month=month, state=LedgerPeriod.State.CLOSED)
+    period = closed.first() if supposed is None else None
     kept = list(PoolDay.objects.filter(period=period, revision=period.revision).order_by("id")) if period else []
-    found = _as_closed(period, kept) if period and kept else _as_of_now(root, month)
+    found = _as_closed(period, kept) if period and kept else _as_of_now(root, month, supposed)
     of_month, direct, idle, platform, credited = found
     within = period if kept else None
     committed = {key: its.net for key, its in borne_in(root.id, month, within).items()}
@@ -184,9 +187,9 @@ def _is_at_or_below(path: str, paths: set[str]) -> bool:
     return any("/".join(parts[:count]) in paths for count in range(1, len(parts) + 1))
 
 
-def _as_of_now(root: Tenant, month: date) -> Found:
+def _as_of_now(root: Tenant, month: date, supposed: Policy | None) -> Found:
     """Everything recorded and running, up to now."""
-    return computed(root, midnight(month), midnight(next_month(month)), policy_for(root.id, month))
+    return computed(root, midnight(month), midnight(next_month(month)), supposed or policy_for(root.id, month))
 
 
 def computed(root: Tenant, start: datetime, until: datetime, policy: Policy) -> Found:

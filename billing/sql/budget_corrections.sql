@@ -3,13 +3,14 @@
 CREATE OR REPLACE FUNCTION billing_corrections_due(lines bigint[])
     RETURNS TABLE(line_id bigint, budget_id uuid, span tstzrange, amount numeric)
     LANGUAGE sql STABLE AS $$
-    SELECT l.id, b.id, w.span, l.amount
+    SELECT l.id, b.id, w.span,
+           billing_cost_in(b.currency, b.tenant_id, l.amount, l.currency, e.charge_day::timestamp AT TIME ZONE 'UTC')
       FROM billing_ledgerline AS l JOIN billing_ledgerentry AS e ON e.id = l.entry_id
       JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
       LEFT JOIN billing_ledgerentry AS undone ON undone.id = e.reverses_id
      CROSS JOIN LATERAL quotas_tenants_above(a.tenant_id) AS up
       JOIN billing_budget AS b ON b.tenant_id = up.id AND b.removed_at IS NULL
-           AND b.measure = 'money' AND b.currency = l.currency
+           AND b.measure = 'money'
            AND e.charge_day::timestamp AT TIME ZONE 'UTC' >= b.counts_from
      CROSS JOIN LATERAL (SELECT billing_budget_window(
                b.period, b.starts_at, b.ends_at, e.charge_day::timestamp AT TIME ZONE 'UTC') AS span) AS w
@@ -21,6 +22,12 @@ $$;
 -- Counts these lines: at every budget above their tenant, or at one that is new.
 CREATE OR REPLACE FUNCTION billing_count_corrections(lines bigint[], at_budget uuid) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM billing_keep_rate(wanted.organisation_id, wanted.base, wanted.quote, wanted.day) FROM (
+        SELECT DISTINCT e.organisation_id, l.currency AS base, b.currency AS quote, e.charge_day AS day
+          FROM billing_corrections_due(lines) AS due JOIN billing_budget AS b ON b.id = due.budget_id
+          JOIN billing_ledgerline AS l ON l.id = due.line_id AND l.currency <> b.currency
+          JOIN billing_ledgerentry AS e ON e.id = l.entry_id
+         WHERE at_budget IS NULL OR b.id = at_budget ORDER BY 1, 2, 3, 4) AS wanted;
     INSERT INTO billing_budgetperiod (budget_id, starts_at, ends_at, amount, granted, cap, held, spent)
     SELECT DISTINCT b.id, lower(due.span), upper(due.span), b.amount, 0, b.amount, 0, 0
       FROM billing_corrections_due(lines) AS due JOIN billing_budget AS b ON b.id = due.budget_id
@@ -96,8 +103,9 @@ BEGIN
     SELECT * INTO budget FROM billing_budget WHERE id = own.budget_id;
     SELECT path INTO at_path FROM tenancy_tenant WHERE id = budget.tenant_id;
     RETURN QUERY
-    SELECT m.run_id, sum(billing_budget_use(budget.measure, budget.currency, s.cost, s.currency, s.gpu_milliseconds,
-                                            m.gpu_numerator, m.gpu_denominator))
+    SELECT m.run_id, sum(billing_budget_use(
+               budget.measure, budget.currency, billing_cost_in(budget.currency, budget.tenant_id, s.cost, s.currency, lower(s.period)),
+               budget.currency, s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator))
       FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
       JOIN tenancy_tenant AS t ON t.id = m.tenant_id
      WHERE lower(s.period) >= own.starts_at AND lower(s.period) < own.ends_at

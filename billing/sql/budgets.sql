@@ -258,6 +258,19 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM billing_budget WHERE removed_at IS NULL) THEN
         RETURN NULL;
     END IF;
+    IF EXISTS (
+        SELECT 1 FROM (SELECT DISTINCT s.currency FROM added AS s WHERE s.currency <> '') AS used
+          JOIN billing_budget AS b ON b.removed_at IS NULL AND b.measure = 'money' AND b.currency <> used.currency
+    ) THEN
+        PERFORM billing_keep_rate(wanted.organisation, wanted.base, wanted.quote, wanted.day) FROM (
+            SELECT DISTINCT billing_organisation_of(b.tenant_id) AS organisation, used.currency AS base, b.currency AS quote, used.day
+              FROM (SELECT DISTINCT m.tenant_id, s.currency, (lower(s.period) AT TIME ZONE 'UTC')::date AS day
+                      FROM added AS s JOIN billing_meter AS m ON m.id = s.meter_id WHERE s.currency <> '') AS used
+             CROSS JOIN LATERAL quotas_tenants_above(used.tenant_id) AS up
+              JOIN billing_budget AS b ON b.tenant_id = up.id AND b.removed_at IS NULL AND b.measure = 'money'
+                   AND b.currency <> used.currency
+             ORDER BY 1, 2, 3, 4) AS wanted;
+    END IF;
     INSERT INTO billing_budgetperiod (budget_id, starts_at, ends_at, amount, granted, cap, held, spent)
     SELECT b.id, lower(w.span), upper(w.span), b.amount, 0, b.amount, 0, 0
       FROM (SELECT DISTINCT m.tenant_id, lower(s.period) AS at FROM added AS s JOIN billing_meter AS m ON m.id = s.meter_id) AS used
@@ -274,7 +287,8 @@ BEGIN
            used.amount
       FROM (
         SELECT m.run_id, p.id AS period_id, sum(billing_budget_use(
-                   b.measure, b.currency, s.cost, s.currency, s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS amount
+                   b.measure, b.currency, billing_cost_in(b.currency, b.tenant_id, s.cost, s.currency, lower(s.period)), b.currency,
+                   s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS amount
           FROM added AS s JOIN billing_meter AS m ON m.id = s.meter_id
          CROSS JOIN LATERAL quotas_tenants_above(m.tenant_id) AS up
           JOIN billing_budget AS b ON b.tenant_id = up.id AND b.removed_at IS NULL AND lower(s.period) >= b.counts_from

@@ -142,7 +142,8 @@ CREATE OR REPLACE FUNCTION billing_unspend(of_revision bigint, of_meter bigint) 
     SELECT used.run_id, used.period_id, 'revise', 0, -least(used.amount, used.spent)
       FROM (
         SELECT m.run_id, p.id AS period_id, own.spent, sum(moved.sign * billing_budget_use(
-                   b.measure, b.currency, moved.cost, moved.currency, moved.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS amount
+                   b.measure, b.currency, billing_cost_in(b.currency, b.tenant_id, moved.cost, moved.currency, lower(moved.period)),
+                   b.currency, moved.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS amount
           FROM billing_meter AS m
          CROSS JOIN LATERAL (
             SELECT line.period_id, sum(line.spent) AS spent FROM billing_budgetmovement AS line

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.http import urlencode
 
 from billing.engine.forecast import LEAST_DAYS, Parts
-from billing.queries.forecasts import tenant_forecast
+from billing.queries.forecasts import PostedIn, tenant_forecast
 from foundation.pages import Form, asked, show
 from foundation.problems import Invalid, NotFound
 from tenancy.queries import Actor, path_suggestions
@@ -24,6 +24,7 @@ class ForecastPage:
     ends_at: datetime | None
     outlook: Outlook | None
     members: tuple[tuple[str, Parts], ...]
+    posted_in: tuple[PostedIn, ...]
     csv_query: str
     least_days: int = LEAST_DAYS
 
@@ -50,6 +51,7 @@ def forecast(request: HttpRequest, actor: Actor) -> HttpResponse:
         ends_at=None if found is None else found.span[1],
         outlook=None if found is None else outlook_of(found.outlook, found.past, found.currency),
         members=() if found is None else tuple(found.outlook.members.items()),
+        posted_in=() if found is None else found.posted_in,
         csv_query="" if found is None else urlencode({"tenant": path, "format": "csv"}),
     )
     return show(request, "billing/forecast.html", shown)

@@ -7,6 +7,8 @@ from foundation.problems import FieldError, Invalid
 
 PLACES = 6
 CURRENCY_LENGTH = 3
+YEARS = range(1970, 9999)
+"""With months before and after each."""
 
 
 def decimal_of(text: str) -> Decimal:
@@ -37,9 +39,12 @@ def midnight_of(text: str, errors: list[FieldError]) -> datetime | None:
 def month_of(text: str) -> date:
     """The first day of the month that the user chose. Raises Invalid."""
     try:
-        return datetime.strptime(text.strip(), "%Y-%m").replace(tzinfo=UTC).date()
+        found = datetime.strptime(text.strip(), "%Y-%m").replace(tzinfo=UTC).date()
     except ValueError:
-        raise Invalid.field("month", "not_a_month", "write a month such as 2026-12") from None
+        found = date.min
+    if found.year not in YEARS:
+        raise Invalid.field("month", "not_a_month", "write a month such as 2026-12")
+    return found
 
 
 def day_of(field: str, text: str) -> date:

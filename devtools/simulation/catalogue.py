@@ -123,7 +123,7 @@ def _wrong_limits() -> tuple[tuple[str, Callable[[], object]], ...]:
         ("limits no submission", lambda: put_submission_limit(SYSTEM, "acme", most_waiting=None, jobs_per_minute=None)),
         ("limits submission below zero", lambda: put_submission_limit(SYSTEM, "acme", most_waiting=-1, jobs_per_minute=0)),
         ("sets a negative budget", lambda: budget(amount=Decimal(-1), period="week", notify_at=(0,))),
-        ("sets a budget in euros", lambda: budget(currency="EUR")),
+        ("sets a budget in gold", lambda: budget(currency="XAU")),
         ("sets a budget without dates", lambda: budget(period="dates")),
         ("sets a budget of past dates", lambda: budget(period="dates", starts_at=LONG_AGO, ends_at=LONG_AGO + timedelta(1))),
         ("sets a budget of no days", lambda: budget(period="dates", starts_at=later, ends_at=later)),
@@ -134,14 +134,14 @@ def _wrong_limits() -> tuple[tuple[str, Callable[[], object]], ...]:
 def _wrong_prices() -> tuple[tuple[str, Callable[[], object]], ...]:
     flavor = Flavor.objects.order_by("id").values_list("name", flat=True).first() or ""
     return (
-        ("prices in euros", lambda: create_price(SYSTEM, NewPrice(CLUSTERS[0], flavor, Decimal(1), "EUR"))),
+        ("prices in gold", lambda: create_price(SYSTEM, NewPrice(CLUSTERS[0], flavor, Decimal(1), "XAU"))),
         ("prices an unknown flavor", lambda: create_price(SYSTEM, NewPrice(CLUSTERS[0], "none", Decimal(1)))),
         ("prices an unknown kind", lambda: create_price(
             SYSTEM, NewPrice(CLUSTERS[0], flavor, Decimal(1), capacity_type="luck"))),
         ("prices past traffic", lambda: create_egress_price(
             SYSTEM, NewEgressPrice("a", "b", Decimal(1), organisation="acme", effective_from=LONG_AGO))),
-        ("prices traffic in euros", lambda: create_egress_price(
-            SYSTEM, NewEgressPrice("a", "b", Decimal(1), "EUR", organisation="acme"))),
+        ("prices traffic in gold", lambda: create_egress_price(
+            SYSTEM, NewEgressPrice("a", "b", Decimal(1), "XAU", organisation="acme"))),
         ("prices traffic of a team", lambda: create_egress_price(
             SYSTEM, NewEgressPrice("a", "b", Decimal(1), organisation=_team("vision").path))),
     )  # fmt: skip

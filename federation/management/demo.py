@@ -205,7 +205,7 @@ LIMITS = (  # tenant, resource, amount in base units, clusters
 BORROWING = {"research/language": Borrowing(80_000, None), "research/vision": Borrowing(40_000, 80_000)}
 """Of limits on `gpu`: language may borrow from research, and vision keeps a third of its limit to itself."""
 BUDGETS = (
-    WantedBudget(f"{ORGANISATION}/research", "money", Decimal(25_000), "USD", "month"),
+    WantedBudget(f"{ORGANISATION}/research", "money", Decimal(25_000), "EUR", "month"),
     WantedBudget(f"{ORGANISATION}/products", "gpu_hours", Decimal(4_000), "", "quarter", stops_admission=True),
     WantedBudget(f"{ORGANISATION}/platform/ci", "money", Decimal(5), "USD", "month"),
 )
@@ -229,8 +229,19 @@ commitments:
     upfront: 10000
     recurring: 4750
     currency: USD
+  - name: compute-nordics
+    kind: savings_plan
+    clusters: [stockholm, lulea, uppsala]
+    hourly: 9.20
+    rates:
+      - {{flavor: h100-80gb, capacity_type: on_demand, rate: 2.75}}
+    start: {start:%Y-%m-%d}T00:00:00Z
+    until: {until:%Y-%m-%d}T00:00:00Z
+    currency: USD
 """
-"""Some GPUs of the largest cluster for a year from this month on, cheaper than by the hour."""
+"""Some GPUs of the largest cluster for a year from this month on, cheaper than by the hour; and a spend for each hour on three others."""
+PRICED_IN_EUROS = "paris"
+"""A cluster whose provider charges euros from this month on."""
 
 
 @dataclass(frozen=True, slots=True)

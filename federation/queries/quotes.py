@@ -12,6 +12,7 @@ from uuid import UUID
 
 from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.spec import MAX_SECONDS, JobSpec
+from federation.queries.budgets import load_budgets
 from federation.queries.consolidation import load_plan_claims
 from federation.queries.datasets import with_data
 from federation.queries.feasibility import refuse_hopeless
@@ -28,7 +29,7 @@ from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.runtimes import runtimes_of
 from federation.queries.secrets import with_secrets
 from federation.queries.shares import load_fair_share
-from federation.queries.snapshot import load_budgets, load_egress, load_fleet, load_limits, load_user_limits, with_times
+from federation.queries.snapshot import load_egress, load_fleet, load_limits, load_user_limits, with_times
 from federation.queries.storages import with_storages
 from federation.queries.submissions import read_shape, read_submission
 from federation.queries.windows import load_windows
@@ -139,14 +140,15 @@ def load_state(more: Iterable[JobRequest] = ()) -> Snapshot:
     """The queue, with more jobs in it, and the fleet as the next round would see them; of the queue, what a round considers."""
     at = clock.now()
     queue = put_in(load_queue(at, QUEUE_DEPTH), more)
+    fleet = load_fleet(at)
     return with_times(
         Snapshot(
             now=at,
-            clusters=load_fleet(at),
+            clusters=fleet,
             queue=queue,
             limits=load_limits(),
             user_limits=load_user_limits(),
-            budgets=load_budgets(at, queue, MAX_SECONDS),
+            budgets=load_budgets(at, queue, fleet, MAX_SECONDS),
             policies=load_policies(),
             egress=load_egress(at),
             reservations=load_reservations(at),

@@ -19,18 +19,17 @@ from django.conf import settings
 from django.db import connection
 
 import billing.queries
-import billing.queries.budgets
 import clusters.queries
 import quotas.queries
-from billing.engine.budgets import Terms
 from billing.engine.egress import EgressRate
 from billing.queries import PriceView
 from billing.queries.carbon import EmissionRates, emission_rates
-from billing.queries.comparable import comparable_rates, in_comparable_currencies
+from billing.queries.comparable import comparable_rates, in_comparable_currencies, unconverted
 from clusters.engine.gpu_share import gpu_per_unit
 from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView, FlavorView
 from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.budgets import load_budgets
 from federation.queries.consolidation import with_consolidation, with_plan_claims
 from federation.queries.images import known_images, pull_seconds
 from federation.queries.in_use import ALL, InUse
@@ -44,9 +43,7 @@ from federation.queries.reservations import load_reservations
 from federation.queries.shares import load_fair_share
 from federation.queries.windows import load_windows
 from foundation.caches import cached_all
-from placement.fleet.budgets import USUAL_SECONDS
 from placement.ranking.interruptions import are_interrupted
-from placement.values.budgets import BudgetState, BudgetWindow
 from placement.values.emissions import Emissions
 from placement.values.model import (
     FleetCluster,
@@ -79,13 +76,14 @@ def load_snapshot(now: datetime, depth: int, features: InUse | None = None, *, w
     queue = load_queue(now, depth, jobs_that_await_data() if in_use.kept_room and in_use.data_waits else {})
     if not queue:
         return Snapshot(now, (), ())
+    fleet = load_fleet(now, in_use)
     snapshot = Snapshot(
         now=now,
-        clusters=load_fleet(now, in_use),
+        clusters=fleet,
         queue=queue,
         limits=load_limits() if in_use.limits else (),
         user_limits=load_user_limits() if in_use.user_limits else (),
-        budgets=load_budgets(now, queue) if in_use.budgets else (),
+        budgets=load_budgets(now, queue, fleet) if in_use.budgets else (),
         policies=load_policies() if in_use.policies else (),
         egress=load_egress(now) if any(request.data for request in queue) else (),
         reservations=load_reservations(now) if in_use.reservations else (),
@@ -150,23 +148,6 @@ def load_user_limits() -> tuple[UserLimitState, ...]:
     )
 
 
-def load_budgets(now: datetime, queue: Sequence[JobRequest], seconds: int = 0) -> tuple[BudgetState, ...]:
-    """The budgets that stop admission, in each period from now to the last deadline of the queue, or of a run of
-    `seconds`.
-    """
-    longest = max((request.deadline_seconds or USUAL_SECONDS for request in queue), default=0)
-    until = now + timedelta(seconds=max(longest, seconds))
-    windows: dict[tuple[UUID, str, Terms], list[BudgetWindow]] = defaultdict(list)
-    for one in billing.queries.budgets.stopping_states(now, until):
-        windows[one.budget_id, one.tenant_path, one.terms].append(
-            BudgetWindow(*one.span, limit=one.limit, spent=one.spent, held=one.held)
-        )
-    return tuple(
-        BudgetState(id_, path, terms.measure, terms.currency, terms.period, tuple(found))
-        for (id_, path, terms), found in windows.items()
-    )
-
-
 class _ClusterState(NamedTuple):
     """All that a cluster's value depends on."""
 
@@ -178,6 +159,8 @@ class _ClusterState(NamedTuple):
     usual_interruptions: Decimal
     """Per hour, of spot nodes that have no rate."""
     emissions: EmissionRates | None
+    unconverted: Mapping[str, str]
+    """By flavor, the currency of a price that no rate of today converts."""
 
     @property
     def id(self) -> UUID:
@@ -193,7 +176,9 @@ def load_egress(now: datetime) -> tuple[EgressRate, ...]:
 def load_fleet(now: datetime, in_use: InUse = ALL) -> tuple[FleetCluster, ...]:
     """Every registered cluster with its free capacity."""
     announced = billing.queries.announced_prices(now) if in_use.announced_prices else {}
-    book, later = in_comparable_currencies(billing.queries.price_book(now), announced, now)
+    charged = billing.queries.price_book(now)
+    book, later = in_comparable_currencies(charged, announced, now)
+    unknown = unconverted((charged, announced), (book, later))
     taken = _taken()
     fresh = clusters.queries.fleet_freshness(now)
     views = clusters.queries.fleet()
@@ -208,6 +193,7 @@ def load_fleet(now: datetime, in_use: InUse = ALL) -> tuple[FleetCluster, ...]:
             seen=fresh.get(view.id, FRESH),
             usual_interruptions=settings.SPOT_INTERRUPTIONS_PER_HOUR,
             emissions=emitting.get(view.id),
+            unconverted={name: unknown[view.id, name] for name in view.flavors if (view.id, name) in unknown},
         )
         for view in views
     ]
@@ -229,16 +215,19 @@ def _flavor(state: _ClusterState, name: str) -> FleetFlavor:
     flavor, prices, (price, _) = state.view.flavors[name], state.prices, state.prices[name]
     stand_in = _stand_in(state.view, name)
     instants = {at for own in (name, stand_in) if own for at, _ in prices[own][1]}
-    unit, cpu, memory, guest_cpu, guest_memory = _asked(price, prices[stand_in][0] if stand_in else None)
+    of_guests = prices[stand_in][0] if stand_in else None
+    announced = [view for own in (name, stand_in) if own for _, view in prices[own][1]]
+    unit, cpu, memory, guest_cpu, guest_memory = _asked(price, of_guests)
     return replace(
         offered(flavor),
         unit_price=unit,
-        currency=price.currency if price else "USD",
+        currency=next((one.currency for one in (price, of_guests, *announced) if one), "USD"),
         cpu_price=cpu,
         memory_price=memory,
         guest_cpu_price=guest_cpu,
         guest_memory_price=guest_memory,
         emissions=_emissions(state.emissions, flavor),
+        unconverted=state.unconverted.get(name) or state.unconverted.get(stand_in, ""),
         interruptions_per_hour=_interruptions(flavor.capacity_type, price, state.usual_interruptions),
         price_changes=tuple(
             PriceChange(at, *_asked(_at(prices[name], at), _at(prices[stand_in], at) if stand_in else None))

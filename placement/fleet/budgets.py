@@ -1,13 +1,22 @@
 """Budgets in a cycle: what each leaves for new work in each of its periods, and what a job uses of them at most."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from billing.engine.budgets import Commitment, Terms, refusal_message, rounded_up, worst_case
+from billing.engine.budgets import (
+    Commitment,
+    Terms,
+    in_currency,
+    missing_rate_message,
+    needs_a_rate,
+    refusal_message,
+    rounded_up,
+    worst_case,
+)
 from clusters.engine.gpu_share import gpu_per_unit
 from placement.values.budgets import BudgetState, BudgetWindow
 from placement.values.model import FleetFlavor, JobRequest, PodSetRequest
@@ -18,6 +27,8 @@ from .prices import flavor_at, hourly_cost
 
 USUAL_SECONDS = 24 * 3600
 """The deadline of a job that has none; in the product each job has one."""
+UNCOUNTABLE = Decimal("Infinity")
+"""What a job needs of a budget that cannot count its price."""
 ENOUGH = 10**9
 """How many times a job fits where nothing limits it."""
 
@@ -30,17 +41,24 @@ class BudgetLine:
     terms: Terms
     window: BudgetWindow
     left: Decimal
+    rates: Mapping[str, Decimal]
 
     def needed(self, commitment: Commitment) -> Decimal:
-        """What a job uses of it at most."""
+        """What a job uses of it at most; UNCOUNTABLE if its price is in a currency without a rate."""
+        if needs_a_rate(self.terms, commitment):
+            rate = self.rates.get(commitment.currency)
+            if rate is None:
+                return UNCOUNTABLE
+            commitment = in_currency(commitment, self.terms.currency, rate)
         return worst_case(self.terms, commitment, (self.window.starts_at, self.window.ends_at))
 
 
 class Unaffordable(NamedTuple):
-    """A budget with too little left, and the amount that the job needs."""
+    """A budget with too little left, and the amount that the job needs. If that is UNCOUNTABLE, `currency` is the price's."""
 
     line: BudgetLine
     needed: Decimal
+    currency: str = ""
 
 
 BudgetLines: TypeAlias = Sequence[BudgetLine]
@@ -55,9 +73,10 @@ class BudgetBook:
         self._of_path: dict[str, BudgetLines] = {}
         self._commitments: dict[tuple[int, int | None], tuple[tuple[FleetFlavor, ...], Commitment]] = {}
         for state in sorted(budgets, key=lambda one: one.id):
-            terms = Terms(state.measure, state.currency, state.period)
+            terms, rates = Terms(state.measure, state.currency, state.period), dict(state.rates)
             self._of_tenant.setdefault(state.tenant_path, []).extend(
-                BudgetLine(state, terms, window, window.limit - window.spent - window.held) for window in state.windows
+                BudgetLine(state, terms, window, window.limit - window.spent - window.held, rates)
+                for window in state.windows
             )
 
     def lines(self, tenant_path: str) -> BudgetLines:
@@ -74,7 +93,7 @@ class BudgetBook:
         """The first budget that does not allow the job on these flavors."""
         for line, needed in self._needs(job, flavors):
             if needed > line.left:
-                return Unaffordable(line, needed)
+                return Unaffordable(line, needed, self._uncounted(job, flavors) if needed == UNCOUNTABLE else "")
         return None
 
     def charge(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> None:
@@ -96,10 +115,16 @@ class BudgetBook:
         lines = self.lines(job.tenant_path)
         if lines:
             commitment = self._commitment(job, flavors)
+            is_countable = not any(flavor.unconverted for flavor in flavors)
             for line in lines:
-                needed = line.needed(commitment)
+                needed = line.needed(commitment) if is_countable or line.terms.measure != "money" else UNCOUNTABLE
                 if needed:
                     yield line, needed
+
+    def _uncounted(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> str:
+        """The currency of a price that some budget cannot count."""
+        unknown = next((flavor.unconverted for flavor in flavors if flavor.unconverted), "")
+        return unknown or self._commitment(job, flavors).currency
 
     def _commitment(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> Commitment:
         """Computed once for each candidate of a shape: its jobs share the tuple, which is kept, so that its id stays."""
@@ -116,7 +141,7 @@ def commitment_of(job: JobRequest, flavors: Sequence[FleetFlavor], now: datetime
     """
     seconds = USUAL_SECONDS if job.deadline_seconds is None else job.deadline_seconds
     until = now + timedelta(seconds=seconds)
-    changes = {change.at for flavor in flavors for change in flavor.price_changes if now < change.at < until}
+    changes = sorted({change.at for flavor in flavors for change in flavor.price_changes if now < change.at < until})
     costs = [
         [
             cost
@@ -132,11 +157,19 @@ def commitment_of(job: JobRequest, flavors: Sequence[FleetFlavor], now: datetime
         gpus += units * pods.count * gpu_per_unit(flavor.sharing, flavor.gpu_model)
     return Commitment(
         money_an_hour=rounded_up(max(priced, default=Decimal(0))),
-        currency=flavors[0].currency if priced else "",
+        currency=_currency_at(job, flavors, (now, *changes)),
         gpus=rounded_up(Decimal(-(-gpus.numerator * 10**12 // gpus.denominator)).scaleb(-12)),
         starts_at=now,
         seconds=seconds,
     )
+
+
+def _currency_at(job: JobRequest, flavors: Sequence[FleetFlavor], times: Iterable[datetime]) -> str:
+    """The currency of the pods that have a price at one of these times; empty if none has."""
+    for pods, flavor in zip(job.pod_sets, flavors, strict=True):
+        if any(_cost(pods, flavor, at) is not None for at in times):
+            return flavor.currency
+    return ""
 
 
 def _cost(pods: PodSetRequest, flavor: FleetFlavor, at: datetime) -> Decimal | None:
@@ -144,9 +177,11 @@ def _cost(pods: PodSetRequest, flavor: FleetFlavor, at: datetime) -> Decimal | N
     return hourly_cost((pods,), (flavor_at(flavor, at),))
 
 
-def budget_message(line: BudgetLine, needed: Decimal) -> str:
+def budget_message(line: BudgetLine, needed: Decimal, currency: str = "") -> str:
     """Why the budget does not allow the job, with its numbers."""
     window = line.window
+    if needed == UNCOUNTABLE:
+        return missing_rate_message(line.state.tenant_path, currency, line.terms)
     held = window.limit - window.spent - line.left
     figures = needed, window.limit, window.spent, held
     return refusal_message(line.state.tenant_path, line.terms, (window.starts_at, window.ends_at), figures)

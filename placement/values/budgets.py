@@ -28,3 +28,5 @@ class BudgetState:
     currency: str
     period: str
     windows: tuple[BudgetWindow, ...]
+    rates: tuple[tuple[str, Decimal], ...] = ()
+    """What one unit of each other currency of the fleet's prices is worth in its own today, as far as known."""

@@ -252,6 +252,8 @@ class FleetFlavor:
     interruptions_per_hour: float = 0.0
     """The expected rate at which a job on it loses its pods; 0 for capacity that is not spot."""
     emissions: Emissions | None = None
+    unconverted: str = ""
+    """The currency of a price that is left out, because no rate of today converts it."""
 
 
 @dataclass(frozen=True, slots=True)

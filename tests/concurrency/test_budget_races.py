@@ -7,14 +7,24 @@ from typing import Any
 import pytest
 from django.db.models import Sum
 
-from billing.models import BudgetForecastAlert, BudgetHold, BudgetPeriod, LedgerLine, Price, SpendAnomaly
+from billing.models import (
+    BudgetForecastAlert,
+    BudgetHold,
+    BudgetPeriod,
+    BudgetRate,
+    LedgerLine,
+    Price,
+    SpendAnomaly,
+)
 from billing.operations import adjust_budget_holds, create_price, end_budget_holds, posting, record_runs
 from billing.operations.anomalies import inspect_spending
 from billing.operations.corrections import NewCorrection, correct_price
+from billing.operations.exchange import NewRate, set_exchange_rate
 from billing.operations.forecasts import foresee_budgets
 from billing.operations.prices import NewPrice
 from billing.queries import discrepancies
 from foundation.clock import now
+from foundation.ids import new_id
 from foundation.transactions import retried
 from tenancy.queries import SYSTEM
 from tests.builders import budget_request, make_budget, make_cluster, make_flavor, make_run, make_tenant, take_budgets
@@ -58,6 +68,70 @@ def test_200_takers_without_a_cut_take_exactly_what_there_is():
     assert sum(not refusals for refusals in outcomes) == 20
     assert BudgetPeriod.objects.get(budget=budget).held == 20
     assert BudgetPeriod.objects.exclude(budget=budget).get().held <= 7
+    assert discrepancies() == ()
+
+
+def test_takers_in_another_currency_take_what_there_is_at_one_rate_although_others_are_set_meanwhile():
+    """None was kept when they came: the first of them keeps it for all."""
+    today = now().astimezone(UTC).date()
+
+    def agree(rate):
+        set_exchange_rate(
+            SYSTEM, NewRate("acme", "USD", "EUR", Decimal(rate), today, today + timedelta(days=2), "agreed")
+        )
+
+    make_tenant("acme/research")
+    agree("0.5")
+    make_budget("acme", "10", currency="EUR")
+    make_budget("acme/research", "10", currency="EUR")
+    asked = [budget_request("acme/research" if number % 2 else "acme") for number in range(60)]
+    outcomes = at_once(
+        [
+            *(lambda one=one: take_budgets(one) for one in asked),
+            *(lambda rate=rate: agree(rate) for rate in ("0.4", "0.8")),
+        ]
+    )
+    kept = BudgetRate.objects.get()
+    assert kept.rate in {Decimal("0.5"), Decimal("0.4"), Decimal("0.8")}
+    started = sum(refusals == {} for refusals in outcomes[:60])
+    period = BudgetPeriod.objects.get(budget__tenant__path="acme")
+    assert (started, period.held, period.cap) == (int(10 / kept.rate), started * kept.rate, 10)
+    assert discrepancies() == ()
+
+
+def test_the_first_use_of_a_currency_on_a_day_is_counted_by_all_at_one_rate():
+    """Meters, takers and budgets that are set, in transactions that all find no kept rate."""
+    north = make_cluster(name="north")
+    make_flavor(north)
+    begin = datetime(2026, 11, 10, tzinfo=UTC)
+    create_price(SYSTEM, NewPrice("north", "h100", Decimal(1), effective_from=begin))
+    set_exchange_rate(
+        SYSTEM, NewRate("acme", "USD", "EUR", Decimal("0.5"), begin.date(), begin.date() + timedelta(days=30), "agreed")
+    )
+    for path in ("acme", "acme/one", "acme/two"):
+        make_budget(path, "1000", currency="EUR")
+
+    def meter(number):
+        starts = [begin + timedelta(days=(number + turn) % 5) for turn in range(5)]
+        record_runs([
+            make_run(north, "acme/one" if number % 2 else "acme/two", run_id=new_id(), source_uid=f"{number}/{turn}", started_at=at, until_at=at + timedelta(hours=1))
+            for turn, at in enumerate(starts)
+        ])  # fmt: skip
+
+    def agree(rate):
+        set_exchange_rate(
+            SYSTEM,
+            NewRate("acme", "USD", "EUR", Decimal(rate), begin.date(), begin.date() + timedelta(days=5), "agreed"),
+        )
+
+    at_once([
+        *(lambda number=number: meter(number) for number in range(12)), *(lambda rate=rate: agree(rate) for rate in ("0.4", "0.8")),
+        lambda: make_budget("acme", "5", period="month", starts_at=None, ends_at=None, currency="EUR"),
+    ])  # fmt: skip
+
+    spent = sum(12 * rate for rate in BudgetRate.objects.values_list("rate", flat=True))
+    assert BudgetRate.objects.count() == 5
+    assert set(BudgetPeriod.objects.filter(budget__tenant__path="acme").values_list("spent", flat=True)) == {spent}
     assert discrepancies() == ()
 
 

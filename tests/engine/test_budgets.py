@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_DOWN, Context, Decimal, localcontext
 from itertools import pairwise
 from uuid import UUID
 
@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.engine.budgets import Commitment, Terms, period_at, period_name, periods_between, rounded_up, worst_case
+from billing.engine.budgets import (
+    Commitment,
+    Terms,
+    in_currency,
+    period_at,
+    period_name,
+    periods_between,
+    rounded_up,
+    worst_case,
+)
 from billing.engine.rating import Load, PriceSpan, rate
 from placement.answers.quotes import capacity, quote
 from placement.cycle.cycle import decide
@@ -256,3 +265,72 @@ def test_lent_nodes_are_for_jobs_within_budget_too():
     assert [one.job_id for one in decide(given_snapshot).placements] == [short.id]
     poor = replace(given_snapshot, budgets=(budget(0, measure="gpu_hours", tenant="acme/ml"),))
     assert decide(poor).placements == ()
+
+
+def in_euros(limit, rates=(), **more):
+    return replace(budget(limit, **more), currency="EUR", rates=rates)
+
+
+@pytest.mark.parametrize(("limit", "placed"), [("1.999999", 0), ("2", 1), ("3.999999", 1), ("4", 2)])
+def test_a_budget_in_another_currency_counts_prices_at_todays_rate(limit, placed):
+    jobs = [asked(), asked()]
+    found = decide(snapshot([at("2")], jobs, budgets=(in_euros(limit, (("USD", Decimal("0.25")),)),)))
+    assert len(found.placements) == placed
+
+
+def test_a_price_without_a_rate_is_refused_by_the_budget_and_not_by_one_of_gpu_hours():
+    found = decide(snapshot([at("2")], [asked()], budgets=(in_euros("1000000", (("CHF", Decimal(1)),)),)))
+    [wait] = found.waits
+    assert (wait.code, found.placements) == ("waiting_for_budget", ())
+    assert wait.message.startswith(
+        "no exchange rate from USD to EUR counts today, so the budget of acme cannot count the price"
+    )
+    hours = budget("1000", measure="gpu_hours")
+    assert len(decide(snapshot([at("2")], [asked()], budgets=(hours,))).placements) == 1
+    assert len(decide(snapshot([at(None)], [asked()], budgets=(in_euros("1"),))).placements) == 1
+
+
+def test_a_price_that_is_left_out_for_want_of_a_rate_is_not_free():
+    unknown = replace(flavor(price=None), unconverted="CHF")
+    place = cluster(1, [node("n1", unknown)], [unknown])
+    found = decide(snapshot([place], [asked()], budgets=(budget("1000000"),)))
+    assert "no exchange rate from CHF to USD counts today" in found.waits[0].message
+    assert len(decide(snapshot([place], [asked()])).placements) == 1
+    told = quote(asked(), snapshot([place], [], budgets=(budget("1000000"),)))
+    assert told.offers == ()
+    assert capacity(asked(), snapshot([place], [], budgets=(budget("1000000"),))).within_quota == 0
+
+
+@pytest.mark.law
+@given(
+    st.decimals(0, 100, places=6),
+    st.decimals("0.000000000001", 10**6, places=12),
+    st.lists(st.integers(1, 86_400_000), min_size=1, max_size=5),
+)
+@examples(150)
+def test_what_is_used_at_one_rate_never_exceeds_what_is_held_at_it(price, rate_of_day, lengths):
+    """Each segment is rounded towards zero, the worst case up; in pieces of any length."""
+    terms = Terms("money", "EUR", "year")
+    begins = datetime(2026, 3, 1, tzinfo=UTC)
+    seconds = -(-sum(lengths) // 1000)
+    held = in_currency(Commitment(price, "USD", Decimal(1), begins, seconds), "EUR", rate_of_day)
+    spent, load = Decimal(0), Load("gpu", 1, 1000, begins)
+    span, at_ = [PriceSpan(UUID(int=1), price, "USD", datetime(2020, 1, 1, tzinfo=UTC))], begins
+    for milliseconds in lengths:
+        until = at_ + timedelta(milliseconds=milliseconds)
+        with localcontext(Context(prec=100)):
+            spent += sum(
+                (piece.cost * rate_of_day).quantize(Decimal("1e-12"), ROUND_DOWN)
+                for piece in rate(load, at_, until, span)
+            )
+        at_ = until
+    assert spent <= worst_case(terms, held, period_at(terms, begins))
+
+
+def test_a_run_is_in_the_currency_of_the_pods_that_have_a_price():
+    free, paid = flavor(A100, price=None), replace(flavor(price="3"), currency="EUR")
+    pair = job(pods(1, 1), pods(1, 1, name="second"), deadline_seconds=3600)
+    assert commitment_of(pair, (free, paid), NOW)[:2] == (3, "EUR")
+    assert commitment_of(pair, (free, free), NOW)[:2] == (0, "")
+    later = replace(free, currency="CHF", price_changes=(PriceChange(NOW + timedelta(minutes=1), Decimal(2)),))
+    assert commitment_of(pair, (free, later), NOW)[:2] == (2, "CHF")

@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from billing.models import BillingCurrency, Budget, Commitment, Rate
+from billing.models import BillingCurrency, Budget, Commitment, Price, Rate
 from billing.operations.budgets import put_budget
 from billing.operations.commitments import apply_commitments
 from billing.operations.exchange import import_reference_rates, set_billing_currency
@@ -42,6 +42,7 @@ from federation.management.demo import (
     PASSWORD,
     PEOPLE,
     PREPULLS,
+    PRICED_IN_EUROS,
     PRICES,
     SICK,
     STALE,
@@ -102,11 +103,12 @@ class Command(GatewayCommand):
         clusters = [_cluster(organisation, plan) for plan in FLEET]
         for cluster in clusters:
             _prices(cluster)
+        _currency(organisation)
+        _euros()
         _limits()
         past = _history(tenants, people, days)
         _count_rows()
         _budgets()
-        _currency(organisation)
         _commitments(organisation)
         _prepulls()
         live = _live_jobs(people)
@@ -215,6 +217,21 @@ def _currency(organisation: Tenant) -> None:
     lines = [f"{day},{DOLLARS_A_EURO[day.weekday()]}" for day in weekdays]
     import_reference_rates(SYSTEM, ORGANISATION, "\n".join(["Date,USD", *lines]), "made up for the demo")
     set_billing_currency(SYSTEM, ORGANISATION, now().date().replace(day=1), BILLED_IN)
+
+
+def _euros() -> None:
+    """Prices of one cluster are in euros from this month on: reports of the month have two currencies."""
+    if Job.objects.filter(labels__has_key="demo").exists():
+        return
+    begins = now().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    for flavor in Flavor.objects.filter(cluster__name=PRICED_IN_EUROS).order_by("name"):
+        rate = Rate.objects.filter(cluster=flavor.cluster_id, flavor=flavor.name).first()
+        dollars = (
+            None if rate is None else Price.objects.filter(rate=rate, currency="USD", valid__contains=begins).first()
+        )
+        if dollars is not None:
+            euros = (dollars.unit_price / DOLLARS_A_EURO[0]).quantize(Decimal("0.01"))
+            create_price(SYSTEM, NewPrice(PRICED_IN_EUROS, flavor.name, euros, BILLED_IN, effective_from=begins))
 
 
 def _commitments(organisation: Tenant) -> None:

@@ -113,10 +113,10 @@ def test_a_mistake_is_named(client, finance, changes, field, code):
     assert not Budget.objects.exists()
 
 
-def test_a_budget_is_in_the_currency_of_the_prices(client, finance):
+def test_a_budget_in_another_currency_than_the_prices_needs_a_rate(client, finance):
     make_flavor(make_cluster(name="north"), "h100")
     create_price(SYSTEM, NewPrice("north", "h100", Decimal("2.5"), currency="EUR"))
-    assert send(client, finance, body()).json()["errors"][0]["code"] == "mixed_currencies"
+    assert send(client, finance, body()).json()["errors"][0]["code"] == "no_exchange_rate"
     assert send(client, finance, body(amount={"amount": "5", "currency": "EUR"})).status_code == 201
 
 

@@ -98,7 +98,8 @@ def test_the_demo_is_seeded_once_however_often_it_is_asked_for(demo):
     assert first["Cluster"] == 40
     assert first["ExchangeRate"] > 60, "of the weekdays of three months"
     assert first["PrepullPolicy"] == 2
-    assert first["Commitment"] == 1
+    assert first["Commitment"] == 2
+    assert set(Price.objects.values_list("currency", flat=True)) == {"USD", "EUR"}
     again = seed()
     assert (again["past_jobs"], again["live_jobs"]) == (0, 0)
     assert counts() == first
