@@ -57,6 +57,7 @@ COMPOSED: Mapping[str, Callable[[], list[str]]] = {
 }
 """What functions make of statements that they are given."""
 PASSED_ON = {
+    "billing/queries/budget_rates.py:_found",  # RATES_NOW, KNOWN and KEPT_OR_KNOWN
     "billing/queries/carbon_use.py:footprints_of",  # EDGES and MEASURED
     "billing/queries/recorded.py:recorded",  # DAYS, METER_DAYS, PARTS, LOST, CREDITS and CORRECTED
     "federation/queries/claimed_attempts.py:_rows",
@@ -97,6 +98,7 @@ CONFLICT = re.compile(
 )
 INSERT = re.compile(r'(?:INSERT\s+INTO|COPY)\s+"?(?P<table>\w+)"?(?:\s+AS\s+\w+)?\s*(?:\((?P<columns>[^)]*)\))?')
 VERB = re.compile(r"\s*[A-Z]{3,}\b")
+FUNCTION = re.compile(rf"\b(?:{'|'.join(ROOMS)})_\w+(?=\()")
 WRITE = re.compile(r'(?:INSERT\s+INTO|COPY|UPDATE|DELETE\s+FROM)\s+"?(\w+)')
 
 
@@ -180,8 +182,10 @@ def test_every_statement_has_its_place_in_the_room_of_its_table(written):
 
 
 def room_of(text: str) -> str:
-    """The room of the tables that a statement writes; else the highest of those that it reads; else empty."""
-    tables = set(WRITE.findall(text)) & tables_in(text) or tables_in(text)
+    """The room of the tables that a statement writes; else the highest of those that it reads, or whose functions it calls; else
+    empty.
+    """
+    tables = set(WRITE.findall(text)) & tables_in(text) or tables_in(text) | set(FUNCTION.findall(text))
     return max((table.split("_")[0] for table in tables), key=STOREYS.index, default="")
 
 
@@ -192,6 +196,7 @@ def room_of(text: str) -> str:
         ("INSERT INTO tenancy_user (id) SELECT id FROM federation_job ON CONFLICT DO NOTHING", "tenancy"),
         ("WITH x AS (UPDATE quotas_hold SET state = 1 RETURNING 1) SELECT 1 FROM x, billing_meter", "quotas"),
         ("SELECT pg_advisory_xact_lock(1)", ""),
+        ("SELECT billing_known_rate(id) FROM tenancy_tenant", "billing"),
     ],
 )
 def test_the_room_of_a_statement_is_that_of_its_table(text, room):
