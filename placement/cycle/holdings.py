@@ -5,7 +5,7 @@ is given up; as long again, nothing is kept for that job. So a job behind runs t
 half of the time.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cached_property
@@ -163,11 +163,16 @@ def _flavors(job: JobRequest, kept: Keeping, state: FleetState) -> dict[str, Fle
 
 
 def _idle(kept: Keeping, state: FleetState) -> dict[str, int]:
-    """What is free on kept nodes, in base units; cores count only where there are no GPUs."""
-    found: Counter[str] = Counter()
+    """What is free on kept nodes, in base units; cores count only where there are no GPUs. A node that several pod sets share
+    counts once.
+    """
+    nodes_of: dict[int, set[int]] = defaultdict(set)
     for number, nodes in kept.nodes:
+        nodes_of[number].update(nodes)
+    found: Counter[str] = Counter()
+    for number, shared in nodes_of.items():
         flavor, own = state.fleet.pools[number].flavor, state.pool(number)
-        free = [own.hidden[node] for node in nodes if node in own.hidden]
+        free = [own.hidden[node] for node in shared if node in own.hidden]
         if flavor.gpu_model:
             milli, parts = milli_gpu_per_unit(flavor)
             found["gpu"] += sum(int(one[UNITS]) for one in free) * milli // parts

@@ -61,6 +61,12 @@ def test_without_a_bound_nothing_is_given_up():
     assert not kept.rests(NOW + timedelta(days=999))
 
 
+def test_a_node_that_several_pod_sets_share_is_idle_once():
+    both = job(pods(1, 4, name="driver"), pods(1, 4, name="worker"), submitted_at=LONG_AGO, shape="both")
+    (kept,) = decide(replace(snapshot(fleet(5), [both]), keep_seconds=3600)).kept
+    assert (kept.nodes, kept.idle) == (("n0",), {"gpu": 5000})
+
+
 def test_idle_is_what_borrowers_leave():
     """A job that ends before the nodes are needed uses them; only the rest is idle."""
     large = gang()
