@@ -14,7 +14,7 @@ from uuid import UUID
 from placement.cycle.cycle import Cycle
 from placement.preemption.consolidation import consolidate
 from placement.preemption.consolidation_texts import claims_of
-from placement.values.consolidation import Consolidating, Consolidation, Movable
+from placement.values.consolidation import Consolidating, Consolidation, Movable, MovedForOthers
 from placement.values.decisions import Wait
 from placement.values.model import JobRequest, Snapshot, TenantPolicy
 from placement.values.preemption import HeldPods, RoomClaim, RunningJob, organisation_of
@@ -86,7 +86,9 @@ class Consolidator:
             busy,
             {cluster: self._rule.most_an_hour - _within(times, at, AN_HOUR) for cluster, times in self._from.items()},
             frozenset(job for job, until in self._planned.items() if until > at),
-            moved_for_others={path: _within(times, at, A_DAY) for path, times in self._for_others.items()},
+            moved_for_others=MovedForOthers(
+                tenants={path: _within(times, at, A_DAY) for path, times in self._for_others.items()}
+            ),
         )
         return replace(
             snapshot,

@@ -18,7 +18,7 @@ from federation.queries.queue import requests_again
 from foundation import clock
 from foundation.caches import reset_with
 from placement.fleet.policies import PolicyBook
-from placement.values.consolidation import Consolidating, Movable
+from placement.values.consolidation import Consolidating, Movable, MovedForOthers
 from placement.values.model import JobRequest, Snapshot
 from placement.values.preemption import Leaving, RoomClaim, RunningJob, organisation_of
 from placement.values.sizes import running_size
@@ -216,14 +216,15 @@ def _waiting(snapshot: Snapshot) -> list[JobRequest]:
     ]
 
 
-def moved_for_others() -> Mapping[UUID | str, int]:
-    """By user, and by tenant path, how many of their jobs were moved within 24 hours so that jobs of others fit."""
-    found: Counter[UUID | str] = Counter()
+def moved_for_others() -> MovedForOthers:
+    """Whose jobs were moved within 24 hours so that jobs of others fit."""
+    users, tenants = Counter[UUID](), Counter[str]()
     with connection.cursor() as cursor:
         cursor.execute(MOVED_FOR_OTHERS)
         for user_id, path, of_user, of_tenant in cursor.fetchall():
-            found.update({user_id: of_user, path: of_tenant})
-    return dict(found)
+            users[user_id] += of_user
+            tenants[path] += of_tenant
+    return MovedForOthers(dict(users), dict(tenants))
 
 
 def _resting() -> frozenset[UUID]:

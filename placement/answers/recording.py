@@ -73,7 +73,9 @@ def without_users(snapshot: Snapshot) -> Snapshot:
     rules = snapshot.consolidation
     if rules is not None:
         movable = tuple(replace(one, run=replace(one.run, user=known(one.run.user))) for one in rules.movable)
-        rules = replace(rules, movable=movable)
+        moved = rules.moved_for_others
+        known_users = {number[user]: count for user, count in moved.users.items() if user in number}
+        rules = replace(rules, movable=movable, moved_for_others=replace(moved, users=known_users))
     return replace(
         snapshot,
         queue=tuple(replace(job, user=known(job.user)) for job in snapshot.queue),

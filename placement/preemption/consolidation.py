@@ -286,7 +286,7 @@ class _Planner:
             fits=fits,
             most=most,
             is_lawful=lambda chosen: (
-                sum(costs[one] for one in chosen) <= budget and self._brake.allows(pool[one] for one in chosen)
+                sum(costs[one] for one in chosen) <= budget and self._brake.allows([pool[one] for one in chosen])
             ),
         )
 

@@ -6,9 +6,8 @@ that tenant. Who has reached the number is spared until moves are older than a d
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from uuid import UUID
 
 from placement.values.consolidation import Consolidating, Movable
 from placement.values.model import JobRequest
@@ -35,17 +34,14 @@ class Brake:
     def __init__(self, rules: Consolidating, job: JobRequest) -> None:
         self._moved, self._job = rules.moved_for_others, job
 
-    def allows(self, moved: Iterable[Movable]) -> bool:
+    def allows(self, moved: Sequence[Movable]) -> bool:
         """Whether these may move together. If so, any of them may."""
-        more = Counter(key for one in moved for key in self._counted(one))
-        return all(self._moved.get(key, 0) + number <= _most(key) for key, number in more.items())
-
-    def _counted(self, one: Movable) -> Iterator[UUID | str]:
-        """Whose moves for others this one would be among: a user, a tenant."""
-        if one.run.user is not None and one.run.user != self._job.user:
-            yield one.run.user
-        if one.run.tenant_path != self._job.tenant_path:
-            yield one.run.tenant_path
+        users = Counter(one.run.user for one in moved if one.run.user is not None and one.run.user != self._job.user)
+        tenants = Counter(one.run.tenant_path for one in moved if one.run.tenant_path != self._job.tenant_path)
+        before = self._moved
+        return all(before.users.get(user, 0) + more <= MOST_OF_A_USER for user, more in users.items()) and all(
+            before.tenants.get(path, 0) + more <= MOST_OF_A_TENANT for path, more in tenants.items()
+        )
 
     def text(self, spared: Sequence[Movable]) -> str:
         """The sentence about jobs that do not move because of it; empty if there are none."""
@@ -56,7 +52,3 @@ class Brake:
             f"{which} in place, because within 24 hours {MOST_OF_A_USER} jobs of the same user, or {MOST_OF_A_TENANT} of the"
             " same tenant, were moved so that jobs of others fit"
         )
-
-
-def _most(key: UUID | str) -> int:
-    return MOST_OF_A_USER if isinstance(key, UUID) else MOST_OF_A_TENANT

@@ -46,6 +46,14 @@ class Movable:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedForOthers:
+    """How many jobs were moved within 24 hours so that jobs of others fit, by user and by tenant path."""
+
+    users: Mapping[UUID, int] = field(default_factory=dict, hash=False)
+    tenants: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Consolidating:
     """The rules of consolidation, and what may be moved now."""
 
@@ -62,8 +70,7 @@ class Consolidating:
     """Jobs for which no new plan is made yet, because they did not start in time after an earlier one."""
     keep_seconds: int = 600
     """How long a plan keeps its places at most."""
-    moved_for_others: Mapping[UUID | str, int] = field(default_factory=dict, hash=False)
-    """By user, and by tenant path, how many of their jobs were moved within 24 hours so that jobs of others fit."""
+    moved_for_others: MovedForOthers = MovedForOthers()
 
     def most_from(self, cluster_id: UUID) -> int:
         """How many jobs may move away from nodes of the cluster now."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from placement.answers import recording
 from placement.answers.recording import RecordingError, decisions_text, snapshot_of, snapshot_text
 from placement.cycle.cycle import decide
+from placement.values.consolidation import Consolidating, MovedForOthers
 from placement.values.datasets import DataNeed
 from placement.values.model import (
     ClusterRefusal,
@@ -27,6 +28,8 @@ from placement.values.model import (
 from tests.laws import examples
 
 from .fleets import cluster, flavor, job, limit, node, pods, snapshot, uniform
+
+MOVED = UUID(int=7)
 
 
 def rich() -> Snapshot:
@@ -46,10 +49,16 @@ def rich() -> Snapshot:
             priority=100,
         ),
         job(pods(1, 1, fraction=400), regions=("eu-*",), strategy="pack", estimated_seconds=7),
-        job(pods(1, 2, models=("H100-80GB",)), tenant="acme/\u00fcml"),
+        job(pods(1, 2, models=("H100-80GB",)), tenant="acme/\u00fcml", user=MOVED),
     ]
     found = snapshot(clusters, queue, [limit("acme", "gpu", 4000, 1000, ("c1",))])
-    return replace(found, typical_pods=(TypicalPod(pods(1, 1), 3),), now=found.now.replace(microsecond=123456))
+    moving = Consolidating(0.5, 8, moved_for_others=MovedForOthers({MOVED: 2}, {"acme/\u00fcml": 3}))
+    return replace(
+        found,
+        typical_pods=(TypicalPod(pods(1, 1), 3),),
+        now=found.now.replace(microsecond=123456),
+        consolidation=moving,
+    )
 
 
 def again(value: Snapshot) -> Snapshot:
@@ -194,3 +203,10 @@ def test_the_formats_of_recordings_are_named_for_whoever_reads_them_later():
     assert (recorded["format"], recorded["version"]) == ("switchyard/snapshot", 1)
     told = json.loads(decisions_text(decide(snapshot([], []))))
     assert (told["format"], told["version"]) == ("switchyard/decisions", 1)
+
+
+def test_users_are_numbers_and_what_was_moved_of_theirs_stays_theirs():
+    (user,) = {one.user for one in recording.without_users(rich()).queue} - {None}
+    assert user == UUID(int=1)
+    moved = recording.without_users(rich()).consolidation.moved_for_others
+    assert moved == MovedForOthers({user: 2}, {"acme/\u00fcml": 3})

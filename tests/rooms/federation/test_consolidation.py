@@ -27,6 +27,7 @@ from federation.queries.consolidation import load_plan_claims, moved_for_others
 from foundation.clock import database_now
 from placement.preemption import sparing
 from placement.preemption.consolidation import consolidate
+from placement.values.consolidation import MovedForOthers
 from tenancy.models import AuditEntry, Tenant, User
 from tenancy.queries import SYSTEM
 from tests.builders import bind, make_tenant, make_user, redate, submit
@@ -257,15 +258,17 @@ def test_jobs_of_one_user_are_moved_for_others_only_so_often(halves, submitter, 
     assert "2 running jobs stay in place" in Job.objects.get(id=job.id).reason_message
     monkeypatch.setattr(sparing, "MOST_OF_A_USER", 1)
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr("federation.operations.consolidation.moved_for_others", lambda: {submitter.user_id: 1})
+        meanwhile.setattr(
+            "federation.operations.consolidation.moved_for_others", lambda: MovedForOthers({submitter.user_id: 1})
+        )
         operations.run_scheduling_cycle()
         assert not Move.objects.exists(), "a job of theirs has been moved since the snapshot"
     operations.run_scheduling_cycle()
     assert Move.objects.get().job.created_by_id == submitter.user_id
-    assert moved_for_others() == {submitter.user_id: 1, "acme/research/vision": 0}
+    assert moved_for_others() == MovedForOthers({submitter.user_id: 1}, {"acme/research/vision": 0})
     before = Now() - timedelta(hours=26)
     redate(Consolidation.objects.all(), created_at=before, deadline_at=before + timedelta(hours=1))
-    assert moved_for_others() == {}
+    assert moved_for_others() == MovedForOthers()
 
 
 def test_a_plan_whose_deadline_passes_ends_and_the_job_waits_before_another(planned, submitter):
