@@ -119,7 +119,7 @@ pub const GUARDS: &[(Guard, &str, &str, &str)] = &[
         Guard::GoneNeedsPods,
         "gone_needs_pods",
         "takes a missing Job as evidence that its pods are gone",
-        "federation.operations.calls.stop",
+        "federation.operations.calls.remove",
     ),
     (
         Guard::CreateNeedsIdentity,

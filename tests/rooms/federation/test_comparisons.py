@@ -22,6 +22,7 @@ from foundation.turns import Turn
 from tenancy.queries import SYSTEM
 from tests.backlog import long_ago
 from tests.builders import make_tenant
+from tests.kept_statements import forget_statements
 from tests.live import place
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -140,6 +141,7 @@ def reading(most):
         "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
         " WHERE relname = ANY(%s)"
     )
+    forget_statements()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(count, [tables])
         before = cursor.fetchone()[0]
