@@ -8,6 +8,8 @@ from tests.kube.running_pods import PODS, create, wait_for
 
 pytestmark = pytest.mark.kube
 JOBS = "/apis/batch/v1/namespaces/runs/jobs"
+KEPT = "tests.switchyard.dev/kept"
+"""A finalizer of ours: the pod stays until the test has looked at it."""
 FAIL_JOB = [
     {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
     {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}},
@@ -21,6 +23,12 @@ def suspend(http, *, is_suspended):
 
 def pods_of(http):
     return http.get(PODS, params={"labelSelector": "job-name=kq"}).json()["items"]
+
+
+def finalize(http, pod, finalizers):
+    patch = {"metadata": {"finalizers": finalizers}}
+    headers = {"Content-Type": "application/merge-patch+json"}
+    http.patch(f"{PODS}/{name_of(pod)}", json=patch, headers=headers).raise_for_status()
 
 
 def running(http, *besides):
@@ -45,10 +53,12 @@ def test_a_job_does_not_count_the_pods_that_its_suspension_stops(http):
     job |= {"podFailurePolicy": {"rules": FAIL_JOB}, "template": {"spec": spec}}
     create(http, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "kq"}, "spec": job}, where=JOBS)
     first = wait_for(lambda: running(http), "its pod runs")
+    finalize(http, first, [*first["metadata"]["finalizers"], KEPT])
     suspend(http, is_suspended=True)
     stopped = wait_for(lambda: [one for one in pods_of(http) if one["metadata"].get("deletionTimestamp")], "its end")[0]
-    assert "finalizers" not in stopped["metadata"], "the controller has let it go"
+    assert stopped["metadata"]["finalizers"] == [KEPT], "the controller has let it go"
     assert not [one for one in stopped["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    finalize(http, stopped, [])
     suspend(http, is_suspended=False)
     wait_for(lambda: running(http, name_of(first)), "another pod runs")
     status = http.get(f"{JOBS}/kq").json()["status"]
