@@ -192,7 +192,7 @@ BLURRED = ("freeze", "late", "clock_jumps", "clocks_differ", "database_restored"
 @judging
 def no_job_starts_before_its_data(world: "World") -> list[str]:
     """When an attempt was placed, what its job wants to be copied was there; or it has no staging plan on its cluster, the plan's
-    target was read-only, its copy had failed for good or was stopped, the job had waited for as long as it wanted, or somebody let
+    target was read-only, its copy had failed for good, was stopped or lacked its access key, the job had waited for as long as it wanted, or somebody let
     it run without; or nodes were kept for it, because others were stopped or moved for it, or it was moved itself.
     """
     if world.lost_commits.spans or any(world.faults.happened[kind] for kind in BLURRED):

@@ -64,6 +64,12 @@ BEGIN
        AND greatest(plan.created_at, target.changed_at) < simulation.clock_timestamp() - interval '10 seconds'
        AND (copy.id IS NULL OR copy.changed_at < simulation.clock_timestamp() - interval '10 seconds'
             AND NOT (copy.phase = 'idle' AND (copy.failures >= 3 OR NOT copy.is_wanted)))
+       -- Without its access key, no copy from an object store begins, and nothing waits for it.
+       AND (coalesce(copy.phase, 'idle') <> 'idle'
+            OR NOT EXISTS (SELECT FROM clusters_storage AS source WHERE source.id = plan.source_id AND source.kind = 'object_store')
+            OR EXISTS (SELECT FROM clusters_storage AS source JOIN clusters_tenantsecret AS secret ON secret.name = source.secret
+                        WHERE source.id = plan.source_id AND secret.kind = 'access_key'
+                          AND secret.created_at < simulation.clock_timestamp() - interval '10 seconds'))
        AND NOT EXISTS (
            SELECT FROM federation_datawait AS wait
             WHERE wait.job_id = job.id
