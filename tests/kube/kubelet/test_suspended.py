@@ -6,7 +6,7 @@ import pytest
 
 from tests.kube.running_pods import PODS, create, wait_for
 
-pytestmark = pytest.mark.kube
+pytestmark = [pytest.mark.kube, pytest.mark.long]  # it says what Kubernetes does, and nothing of the gateway
 JOBS = "/apis/batch/v1/namespaces/runs/jobs"
 KEPT = "tests.switchyard.dev/kept"
 """A finalizer of ours: the pod stays until the test has looked at it."""
