@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from billing.engine.ledger import money
 from billing.models import NegativeIdle, SharingPolicy
 from billing.models.periods import REASON_LENGTH
-from billing.operations.sharing import NewPolicy, accept_negative_idle, set_policy
+from billing.operations.sharing import MOST_WEIGHT, MOST_WEIGHTS, NewPolicy, accept_negative_idle, set_policy
 from billing.queries.sharing import visible_negative_idle, visible_policies
 from billing.queries.sharing_report import PoolShown, SharingReport, sharing_report
 from foundation.plain_json import instant
@@ -37,8 +37,6 @@ BRIDGE = (
 )  # fmt: skip
 """The parts of the total, in their order."""
 COMMITMENT = "Used of commitments, less what the usage that they covered was charged."
-MOST_WEIGHTS = 1000
-MOST_WEIGHT = 10**9
 
 
 class WeightShape(StrictShape):

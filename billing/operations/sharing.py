@@ -35,6 +35,8 @@ from .dated_policies import in_open_months
 from .posting import post
 
 State = NegativeIdle.State
+MOST_WEIGHT, MOST_WEIGHTS = 10**9, 1000
+"""The largest weight of a tenant, and the most tenants that have one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from billing.engine.currencies import CURRENCIES
 from billing.engine.ledger import SCALE
 from billing.engine.shares import shown_parts
 from billing.models import SharingPolicy
-from billing.operations.sharing import NewPolicy, preview_policy, set_policy
+from billing.operations.sharing import MOST_WEIGHT, MOST_WEIGHTS, NewPolicy, preview_policy, set_policy
 from billing.queries.sharing import visible_policies, visible_whole_organisations
 from billing.queries.sharing_report import SharingReport, TenantShare
 from foundation.clock import database_now
@@ -31,8 +31,6 @@ from .typing_in import month_of as typed_month
 
 PLACES = 2
 MOST_COST = 10**12
-MOST_WEIGHT = 10**9
-MOST_WEIGHTS = 1000
 SHOWN = 100
 IDLE = (
     ("central", "The organisation"),
@@ -40,7 +38,7 @@ IDLE = (
     ("reservations", "Unused reservations first"),
 )
 PLATFORM = (
-    ("proportional", "In proportion to what tenants are charged"),
+    ("proportional", "In proportion to charges"),
     ("even", "In even parts"),
     ("fixed", "By fixed weights"),
 )

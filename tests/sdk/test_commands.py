@@ -71,6 +71,14 @@ def test_a_job_of_options_runs_and_another_is_cancelled(run, turns):
     assert "succeeded" in run("jobs", "-s", "succeeded").out
 
 
+def test_a_job_of_options_is_the_same_job_with_the_same_key(run):
+    command = ("run", "-t", "acme/research", "x/y:1")
+    first, again = (run(*command, "--key", "build-42").out for _ in range(2))
+    assert first == again
+    assert run(*command).out not in {first, run(*command).out}
+    assert len(set(Job.objects.values_list("name", flat=True))) == Job.objects.count() == 3
+
+
 def test_cancelled_jobs_have_a_status_of_their_own_and_refusals_stop_no_other(run, tmp_path):
     first, second = (run("submit", file_of(tmp_path, gpu_job(name))).out.strip() for name in ("one", "two"))
     unknown = "0" * 8 + "-0000-0000-0000-" + "0" * 12
@@ -79,6 +87,7 @@ def test_cancelled_jobs_have_a_status_of_their_own_and_refusals_stop_no_other(ru
     assert done.out == f"{first}  cancelled\n{second}  cancelled\n"
     assert f"{unknown}: The object does not exist" in done.err
     assert run("wait", first).status == 126
+    assert run("wait", first, "--logs").err.endswith("There are no logs: no pod has started.\n")
     assert run("suspend", first).status == 125
 
 

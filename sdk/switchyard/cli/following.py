@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -32,6 +33,15 @@ CancelWithMe = Annotated[
 Follow = Annotated[bool, typer.Option("--logs", "-l", help="Print what the job's pods print, too.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How a command waits for its job: for how many seconds at most, and whether its interruption cancels the job."""
+
+    timeout: float | None
+    shows_logs: bool
+    cancels: bool
+
+
 def wait(
     context: typer.Context,
     job: Job,
@@ -41,7 +51,7 @@ def wait(
 ) -> None:
     session = session_of(context)
     with session.client() as client:
-        follow(session, client, job, timeout=timeout, show_logs=show_logs, cancels=cancel_with_me)
+        follow(session, client, job, Waiting(timeout, show_logs, cancel_with_me))
 
 
 wait.__doc__ = f"""Wait until a job ends, and exit as its program did.
@@ -83,11 +93,9 @@ def logs(
         printed.explain()
 
 
-def follow(
-    session: Session, client: Client, job_id: str, *, timeout: float | None, show_logs: bool, cancels: bool
-) -> None:
+def follow(session: Session, client: Client, job_id: str, waiting: Waiting) -> None:
     """Waits for the job's end, says what happens to it meanwhile, and exits with the status that says how it ended."""
-    printed = Printed(client, job_id, {}) if show_logs else None
+    printed = Printed(client, job_id, {}) if waiting.shows_logs else None
     say_changes = changes()
 
     def seen(job: JSON) -> None:
@@ -96,12 +104,12 @@ def follow(
             printed.update(5000, is_whole=job["state"] in ENDED)
 
     try:
-        job = client.wait(job_id, timeout=timeout, every=EVERY_SECONDS, seen=seen)
+        job = client.wait(job_id, timeout=waiting.timeout, every=EVERY_SECONDS, seen=seen)
     except TimedOut as error:
         say(f"{error} To wait again: switchyard wait {job_id}")
         raise typer.Exit(TIMED_OUT) from None
     except Interrupted:
-        if cancels:
+        if waiting.cancels:
             end_with_me(client, job_id)
         say(f"Interrupted. Job {job_id} goes on: `switchyard wait {job_id}` or `switchyard cancel {job_id}`.")
         raise typer.Exit(INTERRUPTED) from None

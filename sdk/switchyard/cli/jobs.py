@@ -1,5 +1,6 @@
 """Commands about jobs."""
 
+import hashlib
 import uuid
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 from switchyard.client import JSON
 from switchyard.problems import Problem
 
-from .following import STATUSES, CancelWithMe, Follow, Timeout, end_with_me, follow
+from .following import STATUSES, CancelWithMe, Follow, Timeout, Waiting, end_with_me, follow
 from .interruptions import INTERRUPTED, Interrupted
 from .session import REFUSED, Job, Session, Tenant, print_json, say, session_of
 from .specs import pairs, read_spec, with_options
@@ -45,7 +46,7 @@ def submit(
     cancel_with_me: CancelWithMe = False,
 ) -> None:
     spec = with_options(read_spec(file), tenant=tenant, name=name, labels=label)
-    _submit(session_of(context), spec, key, _Waiting(waits, show_logs, timeout, cancel_with_me))
+    _submit(session_of(context), spec, key, _waiting(waits, show_logs, timeout, cancel_with_me))
 
 
 submit.__doc__ = f"""Submit a job from a file, and print its id. --tenant, --name and --label replace what the file says.
@@ -96,11 +97,13 @@ def run(
         pod["env"] = dict(pairs(env, "--env"))
     if gpus:
         pod["gpu"] = {"count": gpus, **({"models": model} if model else {})}
-    spec: JSON = {"name": name or f"run-{uuid.uuid4().hex[:8]}", "pod_sets": [pod]}
+    key = key or str(uuid.uuid4())
+    # By the key, so that a repetition is the same job.
+    spec: JSON = {"name": name or f"run-{hashlib.sha256(key.encode()).hexdigest()[:8]}", "pod_sets": [pod]}
     if deadline is not None:
         spec["deadline_seconds"] = deadline
     spec = with_options(spec, tenant=tenant, name=None, labels=label)
-    _submit(session_of(context), spec, key, _Waiting(waits, show_logs, timeout, cancel_with_me))
+    _submit(session_of(context), spec, key, _waiting(waits, show_logs, timeout, cancel_with_me))
 
 
 def rerun(
@@ -117,7 +120,7 @@ def rerun(
     with session.client() as client:
         before = client.job(job)
     spec = {**before["spec"], "tenant": before["tenant"]}
-    _submit(session, spec, key, _Waiting(waits, show_logs, timeout, cancel_with_me))
+    _submit(session, spec, key, _waiting(waits, show_logs, timeout, cancel_with_me))
 
 
 def jobs(
@@ -258,32 +261,30 @@ def resume(context: typer.Context, jobs: JobIds) -> None:
     _act(context, jobs, "resume")
 
 
-class _Waiting:
-    """Whether and how a command waits for the job that it submitted."""
+def _waiting(waits: bool, show_logs: bool, timeout: float | None, cancels: bool) -> Waiting | None:
+    """How the command waits for the job that it submits; None if it does not."""
+    if waits or show_logs:
+        return Waiting(timeout, show_logs, cancels)
+    if timeout is not None or cancels:
+        raise typer.BadParameter("--timeout and --cancel-with-me need --wait.")
+    return None
 
-    def __init__(self, waits: bool, show_logs: bool, timeout: float | None, cancels: bool) -> None:
-        if not waits and (timeout is not None or cancels):
-            raise typer.BadParameter("--timeout and --cancel-with-me need --wait.")
-        self.waits, self.show_logs, self.timeout, self.cancels = waits or show_logs, show_logs, timeout, cancels
 
-
-def _submit(session: Session, spec: JSON, key: str | None, waiting: _Waiting) -> None:
+def _submit(session: Session, spec: JSON, key: str | None, waiting: Waiting | None) -> None:
     key = key or str(uuid.uuid4())
     with session.client() as client:
         try:
             job = client.submit(spec, key=key)
         except Interrupted:
-            if not waiting.cancels:
+            if waiting is None or not waiting.cancels:
                 say(f"Interrupted. The job may have been submitted: the same command with --key {key} finds it.")
                 raise typer.Exit(INTERRUPTED) from None
             end_with_me(client, client.submit(spec, key=key)["id"])
-        if not waiting.waits:
+        if waiting is None:
             print_json(job) if session.output == "json" else typer.echo(job["id"])
             return
         say(f"Job {job['id']}")
-        follow(
-            session, client, job["id"], timeout=waiting.timeout, show_logs=waiting.show_logs, cancels=waiting.cancels
-        )
+        follow(session, client, job["id"], waiting)
 
 
 def _act(context: typer.Context, job_ids: list[str], action: str) -> None:

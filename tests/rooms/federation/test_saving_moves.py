@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from django.db import connection
@@ -133,19 +134,24 @@ def test_a_price_that_has_just_begun_and_one_that_nobody_knows_move_nothing(clus
     assert stopped_for(attempt) == ""
 
 
+def moved_after(monkeypatch, change):
+    """How many jobs a round moves if this changes between its trial and its decision."""
+    stop = saving._stop
+
+    def changed(*given, **more):
+        change()
+        return stop(*given, **more)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(saving, "_stop", changed)
+        return operations.relocate_jobs()
+
+
 def test_what_has_changed_since_the_trial_stops_nothing(cluster, submitter, monkeypatch):
     job, attempt = thrifty(submitter, cluster)
     west = simulated_cluster("west")
     cost(west, 3)
-    stop = saving._stop
-
-    def stops_after(change):
-        def changed(*given, **more):
-            change()
-            return stop(*given, **more)
-
-        monkeypatch.setattr(saving, "_stop", changed)
-        return operations.relocate_jobs()
+    stops_after = partial(moved_after, monkeypatch)
 
     flavor = Flavor.objects.get(cluster=west).name
     assert stops_after(lambda: create_price(SYSTEM, NewPrice("west", flavor, Decimal(9)))) == 0

@@ -5,6 +5,7 @@ end, and what is shown of the move is true.
 import itertools
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from django.db import DatabaseError
@@ -18,7 +19,6 @@ from clusters.drivers.simulated.store import Store
 from clusters.models import Cluster, Flavor
 from federation import operations
 from federation.models import Attempt, Job, JobEvent, Move
-from federation.operations import saving
 from federation.operations.cancellation import request_cancellation
 from federation.operations.rests import end_rest
 from federation.operations.suspension import request_suspension
@@ -32,7 +32,7 @@ from tests.live import call, every_visit, gpu_job, simulated_cluster
 from tests.refusals import constraint_of
 from tests.rooms.federation.test_constraints import attack
 from tests.rooms.federation.test_evidence import replaced
-from tests.rooms.federation.test_saving_moves import HOURS, PRESSED, THRIFTY, cost, saved, spot
+from tests.rooms.federation.test_saving_moves import HOURS, PRESSED, THRIFTY, cost, moved_after, saved, spot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = timedelta(hours=1)
@@ -282,15 +282,7 @@ def test_a_place_that_was_taken_or_closed_since_the_trial_stops_nothing(cluster,
     _, attempt = running(submitter, **THRIFTY)
     west = simulated_cluster("west", nodes=1)
     cost(west, 3)
-    stop = saving._stop
-
-    def stops_after(change):
-        def changed(*given, **more):
-            change()
-            return stop(*given, **more)
-
-        monkeypatch.setattr(saving, "_stop", changed)
-        return operations.relocate_jobs()
+    stops_after = partial(moved_after, monkeypatch)
 
     assert stops_after(lambda: Cluster.objects.filter(id=west.id).update(wish="cordoned")) == 0
     Cluster.objects.filter(id=west.id).update(wish="open")
