@@ -1,5 +1,7 @@
 """Starts servers and other programs as children that end with their parent, and manages their files in a home."""
 
+import fcntl
+import functools
 import importlib.util
 import json
 import os
@@ -15,8 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from devtools import wheels
+
 START_SECONDS = 60
 LOWEST_PORT = 10_240
+_claimed: set[int] = set()
+"""The ports that this process was given."""
 
 
 class Unavailable(Exception):
@@ -57,12 +63,14 @@ class Service:
 
 
 def free_port() -> int:
-    """A TCP port that was free on loopback a moment ago."""
+    """A TCP port that is free on loopback, and that no other caller gets while this process lives."""
     return free_ports(1)[0]
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports that were free on loopback a moment ago, below the kernel's range for outgoing connections.
+    """TCP ports that are free on loopback, below the kernel's range for outgoing connections. No other caller, also in
+    another process of this user, gets one of them while this process lives: between this call and the server's start
+    may be a minute.
 
     A server that is killed and restarted keeps its port: no client's connection can have taken it meanwhile.
     """
@@ -71,9 +79,30 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         port = next(candidates)
-        if is_free(port):
+        if claim_port(port) and is_free(port):
             found.append(port)
     return found
+
+
+def claim_port(port: int) -> bool:
+    """Whether this process has claimed the port now, which nothing else had: it locks the port's byte of a file. The kernel drops
+    such locks when the process ends, and also when it closes any descriptor of the file, so that one stays open.
+    """
+    if port in _claimed:
+        return False
+    try:
+        fcntl.lockf(_claims_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _claimed.add(port)
+    return True
+
+
+@functools.cache
+def _claims_file() -> int:
+    file = wheels.cache_root() / "ports"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def is_free(port: int) -> bool:

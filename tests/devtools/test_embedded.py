@@ -3,6 +3,9 @@ import shutil
 import signal
 import socket
 import stat
+import sys
+from contextlib import ExitStack
+from subprocess import PIPE, Popen
 
 import psycopg
 import pytest
@@ -19,7 +22,7 @@ from devtools.embedded import (
     stop,
     valkey,
 )
-from devtools.embedded.running import wheel
+from devtools.embedded.running import claim_port, wheel
 from devtools.scratch import scratch_folder
 
 
@@ -118,6 +121,21 @@ def test_ports_handed_out_together_differ_and_lie_below_those_of_outgoing_connec
     ports = free_ports(20)
     assert len(set(ports)) == 20
     assert all(is_free(port) and port < 32_768 for port in ports)
+
+
+CLAIMS = "from devtools.embedded.running import free_ports; print(*free_ports(500), flush=True); input()"
+
+
+def test_processes_that_ask_together_never_get_the_same_port_until_one_of_them_ends():
+    command = [sys.executable, "-c", CLAIMS]
+    with ExitStack() as stack:
+        asking = [stack.enter_context(Popen(command, stdin=PIPE, stdout=PIPE, text=True)) for _ in range(3)]
+        given = [{int(port) for port in process.stdout.readline().split()} for process in asking]
+        assert len(set.union(*given, free_ports(500))) == 2000
+        assert not any(claim_port(port) for port in given[0])
+        for process in asking:
+            process.communicate("\n")
+    assert all(claim_port(port) for port in given[0])
 
 
 @pytest.fixture
