@@ -2,7 +2,8 @@
 runs.
 
 Parts that mostly wait, for a control plane, a gateway or a lease, run three at a time, and beside them two that compute: these
-take the processor only when no other part needs it. Of each kind, those that take longest begin first, so that nothing long
+take the processor only when no other part needs it. Tests that take turns with their database stay on one core with it, which costs
+both somewhat less than to wake each other on another. Of each kind, those that take longest begin first, so that nothing long
 runs alone at the end. The checks begin with them. The control planes' programs are built from the start: where none are cached,
 the build takes minutes.
 
@@ -38,6 +39,8 @@ class Plan:
 
     patterns: Sequence[str]
     computes: bool = False
+    takes_turns: bool = False
+    """Its tests and the server of their database never work at the same time."""
 
 
 PARTS = (
@@ -47,9 +50,9 @@ PARTS = (
     Plan(("kube", "edge")),
     Plan(("journeys/test_howto.py", "journeys/test_readme.py")),
     Plan(("journeys/test_[!hr]*.py", "journeys/test_real_*.py")),
-    Plan(("rooms/federation",), computes=True),
-    Plan(("rooms/billing",), computes=True),
-    Plan(("rooms/[!bf]*/", "rooms/foundation", "sdk"), computes=True),
+    Plan(("rooms/federation",), computes=True, takes_turns=True),
+    Plan(("rooms/billing",), computes=True, takes_turns=True),
+    Plan(("rooms/[!bf]*/", "rooms/foundation", "sdk"), computes=True, takes_turns=True),
     Plan(("engine", "house"), computes=True),
     Plan(("simulation", "devtools"), computes=True),  # its seeds have two processes
 )
@@ -58,6 +61,8 @@ test.
 """
 TIED = ("setpriv", "--pdeathsig", "TERM")
 """What starts with it ends with us, however we end."""
+INHERITED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Parts start hundreds of processes: without bytecode each would compile Django and all else again, for half a second to one."""
 CHECKS = (sys.executable, "-m", "devtools.check")
 REQUIRED = ("kube", "browser", "processes")
 """Marked tests that must run. The folder of the same name has some of each."""
@@ -101,8 +106,8 @@ def _run_all(further: Sequence[str]) -> Iterator["Run"]:
     while waiting or running:
         while len(running) < AT_ONCE and (run := _next(waiting, running)):
             waiting.remove(run)
+            run.start(_core_for(run, running))
             running.append(run)
-            run.start()
         time.sleep(POLL_SECONDS)
         for run in [run for run in running if run.has_ended()]:
             running.remove(run)
@@ -119,6 +124,15 @@ def _next(waiting: Sequence["Run"], running: Sequence["Run"]) -> "Run | None":
     return next(iter(waiting), None)
 
 
+def _core_for(run: "Run", running: Sequence["Run"]) -> int | None:
+    """The core on which it stays, if it takes turns and there is one where no other part stays: two on one core would wait for each
+    other beside an idle one.
+    """
+    taken = {other.core for other in running}
+    free = sorted(os.sched_getaffinity(0) - taken)
+    return free[0] if free and run.takes_turns else None
+
+
 def paths_of(plan: Plan) -> Sequence[str]:
     """The folders and files of a part, relative to `tests`."""
     tests = PROJECT / "tests"
@@ -130,7 +144,8 @@ def _tests(name: str, plan: Plan, further: Sequence[str]) -> "Run":
     paths = paths_of(plan)
     must_run = " ".join(word for word in REQUIRED if word in paths)
     command = (sys.executable, "-m", "pytest", *further, *(f"tests/{path}" for path in paths))
-    return Run(name, command, has_low_priority=plan.computes, environment={"TESTS_THAT_MUST_RUN": must_run})
+    environment = {"TESTS_THAT_MUST_RUN": must_run}
+    return Run(name, command, has_low_priority=plan.computes, takes_turns=plan.takes_turns, environment=environment)
 
 
 def _build_programs() -> None:
@@ -146,6 +161,8 @@ class Run:
     name: str
     command: Sequence[str]
     has_low_priority: bool = False
+    takes_turns: bool = False
+    core: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
     code: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -155,12 +172,14 @@ class Run:
     _reader: threading.Thread | None = None
     _process: "subprocess.Popen[str] | None" = None
 
-    def start(self) -> None:
-        """From the main thread: what starts tied ends with the thread that started it."""
+    def start(self, core: int | None = None) -> None:
+        """On this core alone, if one is given. From the main thread: what starts tied ends with the thread that started it."""
+        self.core = core
+        placed = [] if core is None else ["taskset", "--cpu-list", str(core)]
         self._process = subprocess.Popen(
-            [*TIED, *(["nice", "-n", "10"] if self.has_low_priority else []), *self.command],
+            [*TIED, *placed, *(["nice", "-n", "10"] if self.has_low_priority else []), *self.command],
             cwd=PROJECT,
-            env={**os.environ, **self.environment},
+            env={**INHERITED, **self.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -36,6 +36,7 @@ SOURCES = (
     "config/*.py",
     "foundation/ids.py",
     "foundation/management/commands/migrate.py",
+    "foundation/migration_state.py",
     "foundation/rights.py",
     "foundation/rules.py",
     "federation/engine/lifecycle.py",

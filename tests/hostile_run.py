@@ -15,7 +15,8 @@ from clusters.engine.connection import Secret
 from clusters.models import Cluster
 from clusters.operations.registration import store_credential
 from tests.builders import make_cluster
-from tests.hostile_member import LIES, SECRET, Member
+from tests.hostile_member import LIES, Member
+from tests.scripted_server import SECRET
 
 PROJECT = Path(__file__).resolve().parents[1]
 

@@ -17,7 +17,7 @@ from psycopg import _queries
 from psycopg._preparing import Prepare, PrepareManager
 from psycopg.pq.abc import PGresult
 
-from tests.near import near
+from tests.near import near, stay_near
 
 USES_BEFORE = 1
 """A text that comes only once, such as that of a savepoint, is never prepared."""
@@ -64,6 +64,7 @@ def statements_are_kept() -> Iterator[None]:
 
     def opened(self: DatabaseWrapper, parameters: dict[str, Any]) -> Any:
         session = _new(self, near(parameters))
+        stay_near(session)
         if session.prepare_threshold is not None:
             session._prepared = KeptStatements()
         return session

@@ -1,8 +1,15 @@
 """Fixtures over `tests.live`; a conftest imports those it wants."""
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
 import pytest
 
 from clusters.drivers import connections
+from devtools.scratch import scratch_folder
 from foundation.threads import Pools, close_kept_threads, use_pools
 from tests.builders import actor_for, bind, make_tenant, make_user
 from tests.kept_sessions import sessions_are_kept
@@ -26,14 +33,23 @@ def kept_pools(django_db_setup):
     close_kept_threads()
 
 
+@cache
+def folder_of_homes():
+    """In memory, if there is room: a simulated cluster is a file, and each change of it is written."""
+    folder = scratch_folder("homes")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 @pytest.fixture
-def home(tmp_path, settings, kept_pools):
-    settings.HOME = tmp_path
+def home(settings, kept_pools):
+    settings.HOME = Path(tempfile.mkdtemp(dir=folder_of_homes()))
     use_pools(kept_pools)
-    yield tmp_path
+    yield settings.HOME
     connections.close_all()
     kept_pools.wait_until_idle()
     use_pools(Pools())
+    shutil.rmtree(settings.HOME, ignore_errors=True)
 
 
 @pytest.fixture

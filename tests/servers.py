@@ -19,12 +19,14 @@ from devtools import prepared
 from devtools.check import PLACEHOLDERS
 from devtools.embedded import is_configured, servers
 from devtools.scratch import scratch_folder
-from tests.near import SOCKETS
+from tests.near import SOCKETS, stay_on_a_core
 
 MIGRATED = "MIGRATED_DATABASE"
 """The variable that names the migrated database of the server, if it has one."""
 ENGINES = Path(__file__).resolve().parent / "engine"
 
+# Else each process that tests start would compile Django and all else again, where no bytecode was written before.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("SWITCHYARD_SECRET_KEY", "tests-only-" + "k" * 50)
 os.environ.setdefault("SWITCHYARD_KEY_RING", "test:" + base64.b64encode(b"t" * 32).decode())
 os.environ.setdefault("SWITCHYARD_EGRESS_ALLOW", "127.0.0.0/8")
@@ -38,6 +40,8 @@ os.environ.setdefault("GOGC", "400")
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     """A wrapper, so that it comes before the hook by which pytest-django reads the settings."""
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        stay_on_a_core(worker)
     if only_engines(early_config):
         for name, value in PLACEHOLDERS.items():
             os.environ.setdefault(name, value)

@@ -11,7 +11,8 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from clusters.engine.images import ImageCount, NodeImages, counts
+from clusters.engine.image_counts import ImageCount, counts
+from clusters.engine.images import NodeImages
 from clusters.engine.pulls import MOST_PULLS, PullSample
 from clusters.locks import lock_cluster
 from clusters.models import ClusterImage, Node

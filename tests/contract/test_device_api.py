@@ -7,7 +7,7 @@ import pytest
 
 from clusters.drivers import Ambiguous, Refused
 from clusters.engine.resource_slices import read_pool
-from tests.hostile_member import LIMITS, Connection, listed, serving, status
+from tests.scripted_server import LIMITS, Connection, listed, serving, status
 
 from .worlds import allocated_claim, slice_object, watching
 

@@ -1,17 +1,15 @@
-"""What every driver promises, held against each of them."""
+"""What every driver promises of Jobs and pods, held against each of them."""
 
 import asyncio
 import re
-from contextlib import suppress
 
 import pytest
 
 from clusters.drivers import AlreadyExists, NotThere, PortRequest, Refused, Stale
 from clusters.engine.permissions import ROLE, TELLTALES, Right
 
-from .worlds import INSTALL, WHOSE, World, fresh_name, in_namespace, job, secret, until, watching
-
-WRONG_UID = "00000000-0000-4000-8000-000000000000"
+from .manifests import WRONG_UID
+from .worlds import INSTALL, World, fresh_name, in_namespace, job, until, watching
 
 
 async def _finish(driver, namespace, name):
@@ -111,72 +109,6 @@ def test_pods_report_their_node_times_and_exit_codes(world: World):
         assert pod.started_at is not None
         assert pod.finished_at is not None
         assert 0 <= (pod.finished_at - pod.started_at).total_seconds() <= 5
-
-
-GATE, OTHERS = "switchyard.dev/topology", "example.com/other"
-
-
-def gated(namespace, *gates):
-    """A Job of two pods that wait behind gates; the gateway itself renders none but its own."""
-    made = job(namespace, "train", count=2, seconds="3600")
-    made["spec"]["template"]["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
-    return made
-
-
-def _released(made):
-    made["spec"]["suspend"] = False
-    return made
-
-
-def wish(node, weight=100):
-    return {"weight": weight, "preference": {"matchExpressions": [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}}  # fmt: skip
-
-
-async def _pods(driver, namespace, fits):
-    """The Job's two pods by index, once both exist and `fits` holds for each."""
-
-    async def look():
-        pods = await driver.list_pods(namespace, "train")
-        return pods if len(pods) == 2 and all(map(fits, pods)) else None
-
-    return sorted(await until(look), key=lambda pod: pod.labels["batch.kubernetes.io/job-completion-index"])
-
-
-def test_gated_pods_wait_until_each_is_let_through_with_its_own_wishes(world: World):
-    async def use(driver, namespace):
-        uid = await driver.create_job(gated(namespace, GATE))
-        await driver.release_job(namespace, "train", uid, {})
-        pods = await _pods(driver, namespace, lambda pod: pod.gates)
-        for pod, node in zip(pods, ("gpu-1", "cpu-1"), strict=True):
-            await driver.open_gate(namespace, pod.name, pod.uid, GATE, [wish(node)])
-        landed = await _pods(driver, namespace, lambda pod: pod.node)
-        await driver.open_gate(namespace, pods[0].name, pods[0].uid, GATE)
-        with pytest.raises(Refused):
-            await driver.open_gate(namespace, pods[0].name, pods[0].uid, GATE, [wish("cpu-1", 50)])
-        await driver.delete_job(namespace, "train", uid)
-        return pods, landed
-
-    pods, landed = in_namespace(world, use)
-    assert [(pod.node, tuple(pod.gates)) for pod in pods] == [("", (GATE,))] * 2
-    assert [(pod.node, tuple(pod.gates)) for pod in landed] == [("gpu-1", ()), ("cpu-1", ())]
-
-
-def test_others_gates_stay_shut_and_only_the_pod_of_that_uid_is_touched(world: World):
-    async def use(driver, namespace):
-        await asyncio.to_thread(world.make_foreign_job, _released(gated(namespace, OTHERS, GATE)))
-        uid = (await driver.get_job(namespace, "train")).uid
-        one, two = await _pods(driver, namespace, lambda pod: pod.gates)
-        await driver.open_gate(namespace, one.name, one.uid, GATE, [wish("gpu-1")])
-        with pytest.raises(Stale):
-            await driver.open_gate(namespace, two.name, WRONG_UID, GATE)
-        with pytest.raises(NotThere):
-            await driver.open_gate(namespace, "train-9-nobody", WRONG_UID, GATE)
-        after = await _pods(driver, namespace, lambda pod: pod.gates)
-        await driver.delete_job(namespace, "train", uid)
-        return after
-
-    assert [(pod.node, tuple(pod.gates)) for pod in in_namespace(world, use)] == [("", (OTHERS,)), ("", (OTHERS, GATE))]
 
 
 def test_a_failing_pod_fails_its_job_and_says_its_code(world: World):
@@ -298,98 +230,6 @@ def test_names_cannot_leave_their_path(world: World):
     in_namespace(world, use)
 
 
-def test_releasing_twice_is_the_same_as_once(world: World):
-    async def use(driver, namespace):
-        uid = await driver.create_job(job(namespace, "train", seconds="never"))
-        terms = {
-            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]}]
-        }
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-        patch = {"spec": {"affinity": {"nodeAffinity": required}}}
-        await driver.release_job(namespace, "train", uid, patch)
-        await driver.release_job(namespace, "train", uid, patch)
-
-        async def running():
-            return [pod for pod in await driver.list_pods(namespace, "train") if pod.phase == "Running"]
-
-        pods = await until(running)
-        await driver.delete_job(namespace, "train", uid)
-        return pods
-
-    pods = in_namespace(world, use)
-    assert [pod.node for pod in pods] == ["gpu-1"]
-
-
-def test_placement_hints_ride_in_the_release(world: World):
-    async def use(driver, namespace):
-        uid = await driver.create_job(job(namespace, "train", seconds="never"))
-        expression = {"key": "nvidia.com/gpu.product", "operator": "DoesNotExist"}
-        required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-        await driver.release_job(namespace, "train", uid, {"spec": {"affinity": affinity}})
-
-        async def running():
-            return [pod for pod in await driver.list_pods(namespace, "train") if pod.phase == "Running"]
-
-        pods = await until(running)
-        await driver.delete_job(namespace, "train", uid)
-        return pods
-
-    assert [pod.node for pod in in_namespace(world, use)] == ["cpu-1"]
-
-
-def test_a_node_may_be_required_by_its_name_and_wishes_are_added_up(world: World):
-    def affinity(required, *wishes):
-        preferred = [{"weight": weight, "preference": {"matchExpressions": [wish]}} for weight, wish in wishes]
-        terms = {"nodeSelectorTerms": [{"matchFields": [required]}]}
-        return {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": terms,
-                "preferredDuringSchedulingIgnoredDuringExecution": preferred,
-            }
-        }
-
-    has_gpu = {"key": "nvidia.com/gpu.product", "operator": "Exists"}
-    is_cpu = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["cpu-1"]}
-    anywhere = {"key": "metadata.name", "operator": "NotIn", "values": ["absent"]}
-    wanted = {
-        "named": (affinity({"key": "metadata.name", "operator": "In", "values": ["cpu-1"]}, (100, has_gpu)), "cpu-1"),
-        "wished": (affinity(anywhere, (10, is_cpu), (50, has_gpu)), "gpu-1"),
-    }
-
-    async def use(driver, namespace):
-        found = {}
-        for name, (where, _) in wanted.items():
-            uid = await driver.create_job(job(namespace, name, seconds="never"))
-            await driver.release_job(namespace, name, uid, {"spec": {"affinity": where}})
-
-            async def running(name=name):
-                return [pod for pod in await driver.list_pods(namespace, name) if pod.phase == "Running"]
-
-            found[name] = [pod.node for pod in await until(running)]
-            await driver.delete_job(namespace, name, uid)
-        return found
-
-    assert in_namespace(world, use) == {name: [node] for name, (_, node) in wanted.items()}
-
-
-def test_pods_that_do_not_fit_wait(world: World):
-    async def use(driver, namespace):
-        uid = await driver.create_job(job(namespace, "big", count=3, gpus=4, seconds="never"))
-        await driver.release_job(namespace, "big", uid, {})
-
-        async def two_run():
-            pods = await driver.list_pods(namespace, "big")
-            return pods if sorted(pod.phase for pod in pods) == ["Pending", "Running", "Running"] else None
-
-        pods = await until(two_run)
-        await driver.delete_job(namespace, "big", uid)
-        return pods
-
-    pods = in_namespace(world, use)
-    assert {pod.node for pod in pods if pod.phase == "Running"} == {"gpu-1"}
-
-
 def test_deleting_a_job_takes_its_pods_along_and_can_be_said_only_once(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "train", seconds="never", count=2))
@@ -412,132 +252,6 @@ def test_deleting_a_job_takes_its_pods_along_and_can_be_said_only_once(world: Wo
         assert list(await driver.list_pods(namespace, "train")) == []
         with pytest.raises(NotThere):
             await driver.delete_job(namespace, "train", uid)
-
-    in_namespace(world, use)
-
-
-def test_a_namespace_may_be_asked_for_again_but_not_if_it_is_a_strangers(world: World):
-    strange = fresh_name("swy-strange")
-    world.make_foreign_namespace(strange)
-
-    async def use(driver, namespace):
-        await driver.ensure_namespace(namespace, WHOSE)
-        with pytest.raises(Refused):
-            await driver.ensure_namespace(strange, {})
-
-    in_namespace(world, use)
-
-
-def wall(namespace: str, block: str = "1.0.0.0/8") -> dict:
-    """The NetworkPolicy around a namespace, which lets every pod send to one block."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "switchyard", "namespace": namespace, "labels": {"switchyard.dev/install": INSTALL}},
-        "spec": {
-            "podSelector": {},
-            "policyTypes": ["Ingress", "Egress"],
-            "egress": [{"to": [{"ipBlock": {"cidr": block}}]}],
-        },
-    }
-
-
-def mates(namespace: str, name: str, owners: tuple[tuple[str, str], ...] = ()) -> dict:
-    """The NetworkPolicy that lets the pods of one attempt talk to each other."""
-    owned = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": uid} for owner, uid in owners]
-    found = wall(namespace)
-    found["metadata"] |= {"name": name, **({"ownerReferences": owned} if owned else {})}
-    ours = {"podSelector": {"matchLabels": {"switchyard.dev/attempt": name}}}
-    found["spec"] |= {**ours, "ingress": [{"from": [ours]}], "egress": [{"to": [ours]}]}
-    return found
-
-
-def test_a_namespace_gets_its_policies_and_keeps_them_as_they_were_last_asked_for(world: World):
-    name = fresh_name("swy-walled")
-
-    async def use(driver, namespace):
-        for block in ("1.0.0.0/8", "1.0.0.0/8", "8.0.0.0/8"):
-            await driver.ensure_namespace(name, WHOSE, [wall(name, block), mates(name, "swy-two")])
-        # one that was there before its policies were asked for
-        await driver.ensure_namespace(namespace, WHOSE, [wall(namespace)])
-        return namespace
-
-    namespace = in_namespace(world, use)
-    found = world.network_policies(name)
-    assert set(found) == {"switchyard", "swy-two"}
-    assert found["switchyard"]["spec"] == wall(name, "8.0.0.0/8")["spec"]
-    assert set(world.network_policies(namespace)) == {"switchyard"}
-
-
-def test_a_policy_goes_when_the_last_of_the_jobs_that_own_it_goes(world: World):
-    async def use(driver, namespace):
-        uids = [(name, await driver.create_job(job(namespace, name))) for name in ("one", "two")]
-        await driver.put_network_policy(mates(namespace, "swy-gang", tuple(uids)))
-        await driver.put_network_policy(mates(namespace, "swy-gang", tuple(uids)))
-        await driver.put_network_policy(mates(namespace, "swy-free"))
-        await driver.delete_job(namespace, *uids[0])
-        between = await asyncio.to_thread(world.network_policies, namespace)
-        await driver.delete_job(namespace, *uids[1])
-
-        async def gone():
-            left = await asyncio.to_thread(world.network_policies, namespace)
-            return left if "swy-gang" not in left else None
-
-        return between, await until(gone)
-
-    between, after = in_namespace(world, use)
-    assert set(between) == {"swy-gang", "swy-free"}
-    assert set(after) == {"swy-free"}
-
-
-def test_a_secret_is_created_once_and_goes_with_the_job_that_owns_it(world: World):
-    async def use(driver, namespace):
-        owner = "one", await driver.create_job(job(namespace, "one"))
-        await driver.create_secret(secret(namespace, "swy-s-one", owner))
-        with pytest.raises(AlreadyExists) as refused:
-            await driver.create_secret(secret(namespace, "swy-s-one", owner))
-        kept = await asyncio.to_thread(world.secrets, namespace)
-        await driver.delete_job(namespace, *owner)
-        await _gone(world, namespace)
-        return kept, str(refused.value)
-
-    kept, told = in_namespace(world, use)
-    assert set(kept) == {"swy-s-one"}
-    assert kept["swy-s-one"]["immutable"] is True
-    assert "Y2FuYXJ5" not in told
-    assert told.endswith("(status 409)")
-
-
-def test_a_secret_that_arrives_after_its_job_is_gone_does_not_stay(world: World):
-    async def use(driver, namespace):
-        owner = "late", await driver.create_job(job(namespace, "late"))
-        await driver.delete_job(namespace, *owner)
-        with suppress(Refused):
-            await driver.create_secret(secret(namespace, "swy-s-late", owner))
-        await _gone(world, namespace)
-
-    in_namespace(world, use)
-
-
-def test_a_secret_in_a_namespace_that_does_not_exist_is_not_there(world: World):
-    async def use(driver, namespace):
-        with pytest.raises(NotThere):
-            await driver.create_secret(secret(fresh_name("swy-absent"), "swy-s-one", ("one", WRONG_UID)))
-
-    in_namespace(world, use)
-
-
-async def _gone(world, namespace):
-    async def none_left():
-        return not await asyncio.to_thread(world.secrets, namespace)
-
-    await until(none_left)
-
-
-def test_a_policy_in_a_namespace_that_does_not_exist_is_not_there(world: World):
-    async def use(driver, namespace):
-        with pytest.raises(NotThere):
-            await driver.put_network_policy(wall(fresh_name("swy-absent")))
 
     in_namespace(world, use)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from clusters.drivers import Ambiguous, NotThere, Refused
-from tests.hostile_member import Connection, serving, status
+from tests.scripted_server import Connection, serving, status
 
 from .worlds import job
 

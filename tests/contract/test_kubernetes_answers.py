@@ -20,7 +20,7 @@ from clusters.drivers import (
     Unreachable,
 )
 from clusters.drivers.kubernetes.driver import KubernetesDriver
-from tests.hostile_member import HOST, LIMITS, SECRET, Authority, Connection, job_object, listed, serving, status
+from tests.scripted_server import HOST, LIMITS, SECRET, Authority, Connection, job_object, listed, serving, status
 
 from .worlds import job
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from clusters.drivers import Ambiguous, AuthFailed, Refused
-from tests.hostile_member import Connection, job_object, listed, serving, status
+from tests.scripted_server import Connection, job_object, listed, serving, status
 
 from .worlds import watching
 

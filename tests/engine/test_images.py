@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from clusters.engine.image_counts import ImageCount, counts
 from clusters.engine.images import (
+    ENTRY,
     LARGEST_MIB,
     MIB,
     MOST_IMAGES,
     MOST_NAMES,
     NO_IMAGES,
-    ImageCount,
-    counts,
     key_of,
     normal_name,
     packed,
@@ -75,6 +75,16 @@ def test_names_that_no_job_can_have_do_not_count():
 def test_a_name_listed_twice_counts_once_with_the_first_size():
     node = packed([(["a.example/x"], 3 * MIB), (["a.example/x:latest"], 9 * MIB)])
     assert (len(node), size_on(node, key_of("a.example/x"))) == (12, 3)
+
+
+def test_bytes_of_two_entries_are_no_key():
+    key = key_of("a.example/x")
+    half = key.to_bytes(8, "little")
+    across = ENTRY.pack(int.from_bytes(b"\1\1\1\1" + half[:4], "little"), int.from_bytes(half[4:], "little"))
+    shifted = across + ENTRY.pack(7, 1)
+    assert half in shifted
+    assert size_on(shifted, key) is None
+    assert size_on(shifted + ENTRY.pack(key, 5) + ENTRY.pack(9, 2), key) == 5
 
 
 @pytest.mark.parametrize(("size", "kept"), [(-5, 0), (0, 0), (1, 1), (10**30, LARGEST_MIB)])

@@ -1,9 +1,13 @@
 """The storeys and layers of the house, held by import-linter; planted faults show that it looks."""
 
 import shutil
+import subprocess
+import sys
 import tomllib
 
 import pytest
+
+from devtools.check import PLACEHOLDERS
 
 from .linting import linter
 from .source import PRODUCT, ROOT
@@ -77,3 +81,16 @@ def test_a_planted_fault_is_caught(lint, house, where, text, contract):
 
 def test_every_contract_says_how_to_put_it_right():
     assert [each["name"] for each in contracts() if not each.get("broken_contract_guidance")] == []
+
+
+def test_commands_and_the_bell_start_without_what_only_placement_needs():
+    """numpy takes a sixth of their start. What the settings, the models and the bell import must not bring it."""
+    script = (
+        "import django, sys; django.setup(); import foundation.management.commands.beat, tenancy.management.commands.bootstrap;"
+        " print('numpy' in sys.modules, 'aiohttp' in sys.modules)"
+    )
+    environment = {**PLACEHOLDERS, "DJANGO_SETTINGS_MODULE": "config.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False False\n"

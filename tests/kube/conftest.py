@@ -18,6 +18,8 @@ from devtools.localfleet.admin import apply_file, mint_token
 from devtools.scratch import scratch_folder
 from tests.contract.worlds import address_of
 
+from .stolen import Cluster
+
 FOLDER = Path(__file__).parent
 ACCESS_MANIFEST = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cluster-access.yaml"
 HEEDED_SECONDS = 60
@@ -58,6 +60,14 @@ def clusters() -> Iterator[list[ControlPlane]]:
 def bare_clusters() -> Iterator[list[ControlPlane]]:
     """Two control planes without a node, for tests that break them or bring nodes of their own."""
     yield from _fleet("bare-1", "bare-2", with_nodes=False)
+
+
+@pytest.fixture(scope="package")
+def cluster(bare_clusters: Sequence[ControlPlane]) -> Iterator[Cluster]:
+    """One whose token is stolen."""
+    found = Cluster(bare_clusters[0], gateway_token(bare_clusters[0]))
+    yield found
+    found.close()
 
 
 @pytest.fixture

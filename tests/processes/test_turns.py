@@ -23,9 +23,10 @@ from config.celery import app
 from foundation import advisory
 from tests.backlog import left_to_release, pile_up
 from tests.builders import make_tenant
-from tests.hostile_member import Behaviour, Connection, Member
+from tests.hostile_member import Member
 from tests.hostile_run import PROJECT, database_url, registered
 from tests.live import place
+from tests.scripted_server import Behaviour, Connection
 
 from . import conftest
 

@@ -20,10 +20,12 @@ from foundation import rights
 from foundation.clock import monotonic
 from foundation.commands import GatewayCommand
 from foundation.merged import advice_in_part
+from foundation.migration_state import Executor
 
 LOCKED = {"55P03": "a lock was not available", "40P01": "a deadlock"}
 TOO_LONG = "57014"
 PAUSE_SECONDS = 1.0
+migrate.MigrationExecutor = Executor  # type: ignore[attr-defined]
 
 
 class Command(migrate.Command):

@@ -14,6 +14,7 @@ from federation.engine.objects.rendering import Devices, Identity, namespace_lab
 from foundation.ids import new_id
 from tests.builders import stored_spec
 from tests.contract import test_driver as promises
+from tests.contract import test_places as places
 from tests.contract.worlds import INSTALL, address_of, until
 from tests.kube.conftest import gateway_token
 
@@ -100,8 +101,8 @@ def test_a_rendered_sidecar_ends_with_its_program(plane):
     [
         promises.test_a_job_created_suspended_does_nothing_until_it_is_released,
         promises.test_pods_report_their_node_times_and_exit_codes,
-        promises.test_a_node_may_be_required_by_its_name_and_wishes_are_added_up,
-        promises.test_pods_that_do_not_fit_wait,
+        places.test_a_node_may_be_required_by_its_name_and_wishes_are_added_up,
+        places.test_pods_that_do_not_fit_wait,
         promises.test_deleting_a_job_takes_its_pods_along_and_can_be_said_only_once,
     ],
 )
