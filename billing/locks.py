@@ -100,14 +100,14 @@ def claim_day(name: str) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def keep_period(organisation_id: UUID, month: date) -> tuple[UUID, str]:
-    """The id and state of an organisation's period, which does not change until commit. It must exist."""
+def keep_period(organisation_id: UUID, month: date) -> tuple[UUID, str] | None:
+    """The id and state of an organisation's period, which does not change until commit; None if there is none."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id, state FROM billing_ledgerperiod WHERE organisation_id = %s AND month = %s FOR SHARE",
             [organisation_id, month],
         )
-        found: tuple[UUID, str] = cursor.fetchone()
+        found: tuple[UUID, str] | None = cursor.fetchone()
         return found
 
 

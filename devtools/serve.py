@@ -75,6 +75,7 @@ NEEDS: dict[str, Sequence[str]] = {
     "migrate": (OWNER_URL,),
     "collectstatic": (),
     "seed_demo": SECRETS[1:],
+    "seed_demo_books": ("REDIS_URL", "SWITCHYARD_SECRET_KEY", "SWITCHYARD_KEY_RING"),
 }
 
 
@@ -159,6 +160,7 @@ class Supervisor:
         say(f"switchyard is ready at {self.url}")
         if login:
             say(login)
+            self._close_books()
         while True:
             self._look_after()
 
@@ -187,16 +189,31 @@ class Supervisor:
     def _manage(self, *arguments: str, **further: str) -> str:
         """The output of the management command; `further` settings apply only to it."""
         say(f"running {arguments[0]}")
-        log = self._log(arguments[0])
-        log.unlink(missing_ok=True)
-        process = spawn([*MANAGE, *arguments], log=log, env={**self._given_to(arguments[0]), **further}, cwd=PROJECT)
+        process = self._command(*arguments, **further)
         try:
             code = process.wait()
         finally:
             stop(process)
+        log = self._log(arguments[0])
         if code != 0:
             raise CannotServe(f"manage.py {arguments[0]} exited {code}:\n{tail(log)}")
         return log.read_text(errors="replace").strip()
+
+    def _command(self, *arguments: str, **further: str) -> subprocess.Popen[bytes]:
+        log = self._log(arguments[0])
+        log.unlink(missing_ok=True)
+        return spawn([*MANAGE, *arguments], log=log, env={**self._given_to(arguments[0]), **further}, cwd=PROJECT)
+
+    def _close_books(self) -> None:
+        """Closes the demo's first months, which takes the better part of a minute, while the gateway runs."""
+        process = self._command("seed_demo_books")
+        try:
+            while process.poll() is None:
+                self._look_after()
+        finally:
+            stop(process)
+        said = tail(self._log("seed_demo_books")).strip()
+        say(said if process.returncode == 0 else f"the demo's months stay open:\n{said}")
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS

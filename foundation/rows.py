@@ -58,6 +58,22 @@ def insert_rows(rows: Sequence[Model]) -> None:
     _insert(rows[0], fields, {}, [{str(field.column): getattr(row, field.attname) for field in fields} for row in rows])
 
 
+def insert_missing(row: Model) -> Any:
+    """Inserts the row unless it violates a unique constraint, also one that another transaction is about to fulfil, for which
+    it waits. The key that the database generates; None if nothing was inserted.
+    """
+    fields = _given(row)
+    columns = [str(field.column) for field in fields]
+    key = connection.ops.quote_name(str(row._meta.pk.column))
+    values = {column: getattr(row, field.attname) for column, field in zip(columns, fields, strict=True)}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"{insertion(type(row), columns)} ON CONFLICT DO NOTHING RETURNING {key}", as_parameters(values, [{}])
+        )
+        found = cursor.fetchone()
+    return found and found[0]
+
+
 def insert_like(template: Model, rows: Sequence[Mapping[str, object]]) -> None:
     """Inserts a row for each mapping from columns to values, with the template's values in all other columns.
 

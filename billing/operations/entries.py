@@ -1,8 +1,11 @@
 """Writes entries of the ledger: each once under its key, into a period that is not closed."""
 
+from collections.abc import Collection, Mapping
 from datetime import date
 from typing import Any
 from uuid import UUID
+
+from django.db import connection
 
 from billing import locks
 from billing.engine.ledger import Entry, Line
@@ -10,9 +13,14 @@ from billing.engine.months import next_month
 from billing.models import LedgerAccount, LedgerEntry, LedgerLine, LedgerPeriod, PostingConflict
 from billing.queries.charges import month_of
 from foundation.ids import new_id
-from foundation.rows import insert_rows
+from foundation.rows import insert_missing, insert_rows
 
 OWNED_BY_TENANTS = frozenset({LedgerAccount.Kind.TENANT_EXPENSE, LedgerAccount.Kind.TENANT_CONVERTED})
+KNOWN_ACCOUNTS = """
+SELECT concat_ws(':', kind, tenant_id, cluster_id), id FROM billing_ledgeraccount
+WHERE organisation_id = %(organisation)s AND kind = ANY(%(kinds)s)
+  AND (tenant_id IS NULL OR tenant_id = ANY(%(owners)s::uuid[])) AND (cluster_id IS NULL OR cluster_id = ANY(%(owners)s::uuid[]))
+"""
 
 
 def write(entry: Entry) -> bool:
@@ -59,11 +67,11 @@ def _write(entry: Entry) -> bool:
         line_count=len(entry.lines),
         digest=entry.digest,
     )
-    LedgerEntry.objects.bulk_create([row], ignore_conflicts=True)
-    id_, digest = LedgerEntry.objects.values_list("id", "digest").get(key=entry.key)
-    if digest != entry.digest or LedgerLine.objects.filter(entry=id_).exists():
+    id_ = insert_missing(row)
+    if id_ is None:
         return False
-    insert_rows([_line(id_, entry.organisation_id, line) for line in entry.lines])
+    accounts = _accounts(entry.organisation_id, {line.account for line in entry.lines})
+    insert_rows([_line(id_, accounts[line.account], line) for line in entry.lines])
     return True
 
 
@@ -71,10 +79,10 @@ def _id_of(key: str) -> int | None:
     return LedgerEntry.objects.values_list("id", flat=True).get(key=key) if key else None
 
 
-def _line(entry_id: int, organisation_id: UUID, line: Line) -> LedgerLine:
+def _line(entry_id: int, account_id: int, line: Line) -> LedgerLine:
     row = LedgerLine(
         entry_id=entry_id,
-        account_id=_account(organisation_id, line.account),
+        account_id=account_id,
         currency=line.currency,
         amount=line.amount,
         quantity=line.quantity,
@@ -89,21 +97,45 @@ def period_for(organisation_id: UUID, charge_day: date) -> tuple[UUID, date]:
     """The id and month of the period that takes entries of a day: its own, or the first one after it that is not closed."""
     month = month_of(charge_day)
     while True:
-        LedgerPeriod.objects.bulk_create(
-            [LedgerPeriod(organisation_id=organisation_id, month=month)], ignore_conflicts=True
-        )
-        id_, state = locks.keep_period(organisation_id, month)
+        id_, state = locks.keep_period(organisation_id, month) or _opened(organisation_id, month)
         if state != LedgerPeriod.State.CLOSED:
             return id_, month
         month = next_month(month)
 
 
-def _account(organisation_id: UUID, name: str) -> int:
-    """The account of this name, opened if need be."""
+def _opened(organisation_id: UUID, month: date) -> tuple[UUID, str]:
+    """The id and state of a period that did not exist a moment ago."""
+    insert_missing(LedgerPeriod(organisation_id=organisation_id, month=month))
+    found = locks.keep_period(organisation_id, month)
+    assert found is not None, "periods are never deleted"
+    return found
+
+
+def _accounts(organisation_id: UUID, names: Collection[str]) -> Mapping[str, int]:
+    """The ids of the accounts with these names, opened if need be: in one order, so that two transactions never wait for each
+    other's.
+    """
+    found = _known_accounts(organisation_id, names)
+    missing = sorted(set(names).difference(found))
+    for name in missing:
+        insert_missing(_account(organisation_id, name))
+    return {**found, **_known_accounts(organisation_id, missing)} if missing else found
+
+
+def _known_accounts(organisation_id: UUID, names: Collection[str]) -> dict[str, int]:
+    parts = [name.partition(":") for name in names]
+    values: dict[str, Any] = {
+        "organisation": organisation_id,
+        "kinds": sorted({kind for kind, _, _ in parts}),
+        "owners": sorted({owner for _, _, owner in parts if owner}),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(KNOWN_ACCOUNTS, values)
+        return {name: id_ for name, id_ in cursor.fetchall() if name in names}
+
+
+def _account(organisation_id: UUID, name: str) -> LedgerAccount:
     kind, _, owner = name.partition(":")
     tenant: Any = owner if kind in OWNED_BY_TENANTS else None
     cluster: Any = owner if kind == LedgerAccount.Kind.CLUSTER_POOL else None
-    account = LedgerAccount(organisation_id=organisation_id, kind=kind, tenant_id=tenant, cluster_id=cluster)
-    LedgerAccount.objects.bulk_create([account], ignore_conflicts=True)
-    wanted = LedgerAccount.objects.filter(organisation_id=organisation_id, kind=kind)
-    return wanted.values_list("id", flat=True).get(tenant_id=tenant, cluster_id=cluster)
+    return LedgerAccount(organisation_id=organisation_id, kind=kind, tenant_id=tenant, cluster_id=cluster)

@@ -5,6 +5,7 @@ All data is invented. Prices resemble those of clouds; nothing comes from a real
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -212,6 +213,22 @@ BUDGETS = (
 BILLED_IN = "EUR"
 DOLLARS_A_EURO = (Decimal("1.0812"), Decimal("1.0795"), Decimal("1.0841"), Decimal("1.0877"), Decimal("1.0833"))
 """Of weekdays in turn, invented."""
+DATASETS = (  # tenant, name, bytes, regions
+    ("research/language", "web-text-2026", 35 * 2**40, ("eu-central-1", "eu-north-1")),
+    ("research/vision", "street-scenes", 2_200 * 2**30, ("eu-west-1",)),
+    ("products/search", "clicks-q3", 580 * 2**30, ("eu-west-1", "us-central1")),
+)
+RESERVED: Mapping[str, Any] = {
+    "tenant": f"{ORGANISATION}/research/language",
+    "name": "release-evaluation",
+    "pod_sets": [{"count": 2, "cpu": "96", "memory": "1Ti", "gpu": {"count": 8, "models": ["H100-80GB"]}}],
+}
+RESERVED_FOR = timedelta(hours=8)
+DOCUMENTS = ("", "research/language", "products/search")
+"""Tenants with a document of the last month that the demo closes."""
+REMARKS = (  # who, the tenant whose document it is, kind, text, answer
+    ("ines", "research/language", "dispute", "Our own records show fewer GPU-hours. Which jobs are these?", ""),
+)
 PREPULLS = (  # cluster, name, images
     ("frankfurt", "training", ("registry.example/llm/train:2.3", "registry.example/llm/tune:2.3")),
     ("dublin", "vision", ("registry.example/vision/seg:0.14",)),

@@ -163,8 +163,12 @@ def test_the_demo_starts_shows_its_fleet_and_says_that_all_is_made_up(copy, shel
     [demo] = section("Try it")
     with foreground(demo, copy, shell, "password ") as said:
         assert "All data is made up: 40 simulated clusters" in said
-        page = httpx.get(f"http://127.0.0.1:{port}/login/", timeout=30)
-        assert page.status_code == httpx.codes.OK
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", follow_redirects=True, timeout=30) as browser:
+            email, password = re.findall(r"^(?:sign in|password) +(\S+)", said, re.MULTILINE)
+            post_form(browser, "/login/", email=email, password=password)
+            reservations, datasets = browser.get("/reservations/").text, browser.get("/datasets/").text
+    assert "release-evaluation" in reservations
+    assert "street-scenes" in datasets
     assert (copy / ".switchyard-demo").is_dir()
     assert not (copy / ".switchyard").exists()
 

@@ -6,33 +6,30 @@ import json
 import os
 import random
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 
 from billing.models import BillingCurrency, Budget, Commitment, Price, Rate
 from billing.operations.budgets import put_budget
 from billing.operations.commitments import apply_commitments
 from billing.operations.exchange import import_reference_rates, set_billing_currency
 from billing.operations.prices import NewPrice, create_price
-from billing.queries import price_book
 from clusters.drivers.simulated import Node, add_foreign_pod, begin_trouble, path_of
 from clusters.engine.inventory import NOTHING, ForeignUse
-from clusters.models import Cluster, Flavor
+from clusters.models import Cluster, Dataset, Flavor
 from clusters.operations import cordon_cluster, record_inventory, register_simulated
-from federation.engine.intake.spec import Rules
-from federation.engine.intake.spec_reading import read_spec
+from clusters.operations.datasets import Location, create_dataset
 from federation.management.demo import (
     ADMIN,
     BILLED_IN,
     BORROWING,
     BUDGETS,
     COMMITMENTS,
+    DATASETS,
     DOLLARS_A_EURO,
     FLEET,
     LIMITS,
@@ -44,6 +41,8 @@ from federation.management.demo import (
     PREPULLS,
     PRICED_IN_EUROS,
     PRICES,
+    RESERVED,
+    RESERVED_FOR,
     SICK,
     STALE,
     STRANDED,
@@ -51,14 +50,12 @@ from federation.management.demo import (
     WAITING,
     WORK,
     ClusterPlan,
-    NodeGroup,
-    Work,
     nodes_of,
 )
-from federation.management.past_places import PastPlaces, Stay
-from federation.models import Job, PrepullPolicy
-from federation.operations.past_traffic import PastJob, record_past_jobs
+from federation.management.past_work import count_rows, record_past_work
+from federation.models import Job, PrepullPolicy, Reservation
 from federation.operations.prepull_policies import WantedPolicy, make_prepull_policy
+from federation.operations.reservations import make_reservation
 from federation.operations.submission import submit_job
 from foundation.clock import now
 from foundation.commands import GatewayCommand
@@ -71,13 +68,6 @@ from tenancy.operations import bootstrap, create_tenant, ensure_user, give_role
 from tenancy.queries import SYSTEM, actor_for
 
 HISTORY_DAYS = 90
-JOBS_A_DAY, JOBS_A_WEEKEND_DAY = 40, 14
-LAST_END = timedelta(seconds=60)
-"""The age of the newest past job's end; later ends come from the simulation."""
-WRITTEN_AT_ONCE = 100
-"""Few enough that no statement reaches its time limit on a slow host."""
-COUNTED_AFTER = frozenset({0, 7})
-"""Batches after which PostgreSQL plans again: until then it reads whole tables, as is right while they are nearly empty."""
 PRICED_SINCE = timedelta(days=120)
 SOON = timedelta(seconds=90)
 """Until this time the failing cluster is healthy, so that something runs there when it stops answering."""
@@ -106,11 +96,13 @@ class Command(GatewayCommand):
         _currency(organisation)
         _euros()
         _limits()
-        past = _history(tenants, people, days)
-        _count_rows()
+        past = record_past_work(tenants, people, days)
+        count_rows()
         _budgets()
         _commitments(organisation)
         _prepulls()
+        _datasets()
+        _reservation()
         live = _live_jobs(people)
         self.stdout.write(_report(address, past, live, as_json=json))
 
@@ -196,12 +188,6 @@ def _limits() -> None:
             put_limit(SYSTEM, tenant, resource, nominal=nominal, clusters=clusters, borrowing=borrowing)
 
 
-def _count_rows() -> None:
-    """PostgreSQL plans sums of what was just written by its statistics, which autovacuum would collect later."""
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE")
-
-
 def _budgets() -> None:
     for wanted in BUDGETS:
         if not Budget.objects.filter(tenant__path=wanted.tenant_path).exists():
@@ -248,110 +234,21 @@ def _prepulls() -> None:
             make_prepull_policy(SYSTEM, Cluster.objects.get(name=cluster).id, WantedPolicy(name, images))
 
 
-def _history(tenants: Mapping[str, Tenant], people: Mapping[str, User], days: int) -> int:
-    """Writes jobs of the last days, the same ones on each run, only if there are none yet."""
-    if Job.objects.filter(labels__has_key="demo").exists():
-        return 0
-    chance = random.Random(20)  # noqa: S311 - a made-up history, the same for everyone
-    offers = {work.name: _offers(work, tenants[""]) for work in WORK}
-    places = PastPlaces()
-    past = []
-    for number, ended_at in enumerate(_ends(chance, days), start=100):
-        work = chance.choices(WORK, [work.weight for work in WORK])[0]
-        ran = timedelta(minutes=chance.uniform(*work.minutes))
-        whose = (tenants[work.tenant], people[work.who])
-        # Where its nodes are free: of a job that fits nowhere, the demo knows nothing.
-        for offer in chance.sample(offers[work.name], len(offers[work.name])):
-            nodes = places.take(_stay(work, offer, ended_at - ran, ended_at), chance)
-            if nodes:
-                past.append(_past_job(work, offer, whose, (number, ended_at - ran, ended_at), nodes, chance))
-                break
-    for first in range(0, len(past), WRITTEN_AT_ONCE):
-        record_past_jobs(past[first : first + WRITTEN_AT_ONCE])
-        if first // WRITTEN_AT_ONCE in COUNTED_AFTER:
-            _count_rows()
-    return len(past)
+def _datasets() -> None:
+    for path, name, size, regions in DATASETS:
+        tenant = f"{ORGANISATION}/{path}"
+        if not Dataset.objects.filter(tenant__path=tenant, name=name).exists():
+            places = [Location(region=region) for region in regions]
+            create_dataset(SYSTEM, tenant, name, size_bytes=size, locations=places)
 
 
-def _ends(chance: random.Random, days: int) -> Iterator[datetime]:
-    """When the past jobs ended, oldest first: fewer at weekends, most in the afternoon (UTC)."""
-    latest = now() - LAST_END
-    for ago in range(days, -1, -1):
-        midnight = (latest - timedelta(days=ago)).replace(hour=0, minute=0, second=0, microsecond=0)
-        jobs = JOBS_A_WEEKEND_DAY if midnight.isoweekday() > 5 else JOBS_A_DAY  # noqa: PLR2004 - Friday
-        ends = sorted(midnight + timedelta(hours=chance.triangular(0, 24, 15)) for _ in range(jobs))
-        yield from (end for end in ends if end <= latest)
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Where a kind of work may have run: a flavor of a cluster, the nodes that offer it, and the hourly price of a
-    unit.
-    """
-
-    cluster: Cluster
-    flavor: Flavor
-    group: NodeGroup
-    unit_price: Decimal | None
-
-
-def _stay(work: Work, offer: Offer, start: datetime, until: datetime) -> Stay:
-    group = offer.group
-    if work.mig:
-        units, capacity = 1, max(group.resources.values())
-    elif work.gpus:
-        units, capacity = work.gpus, max(group.resources.values())
-    else:
-        units, capacity = int(work.cpu), group.cpu
-    names = [f"{group.name}-{number + 1:02d}" for number in range(group.count)]
-    return Stay(offer.cluster.name, names, work.pods, units, capacity, start, until)
-
-
-def _past_job(
-    work: Work,
-    offer: Offer,
-    whose: tuple[Tenant, User],
-    numbered: tuple[int, datetime, datetime],
-    nodes: Sequence[str],
-    chance: random.Random,
-) -> PastJob:
-    (tenant, user), (number, started_at, ended_at) = whose, numbered
-    roll = chance.random()
-    return PastJob(
-        tenant=tenant,
-        user=user,
-        spec=read_spec(work.spec(number, {"demo": "history"}), Rules()),
-        cluster=offer.cluster,
-        flavor=offer.flavor,
-        nodes=nodes,
-        unit_price=offer.unit_price,
-        gpu_units=1 if work.mig else work.gpus,
-        submitted_at=started_at - timedelta(seconds=chance.expovariate(1 / 90) + 3),
-        started_at=started_at,
-        ended_at=ended_at,
-        exit_code=1 if roll < 0.08 else 137 if roll < 0.1 else 0,  # noqa: PLR2004 - how often work fails here
-        is_cancelled=roll > 0.97,  # noqa: PLR2004 - or is cancelled
-    )
-
-
-def _offers(work: Work, organisation: Tenant) -> list[Offer]:
-    """Every offer that this kind of work fits on, by cluster: on-demand flavors, enough nodes."""
-    flavors = Flavor.objects.filter(cluster__owner=organisation, capacity_type="on_demand").select_related("cluster")
-    if work.mig:
-        flavors = flavors.filter(sharing=f"mig:{work.mig}")
-    elif work.gpus:
-        flavors = flavors.filter(gpu_model__in=work.models, sharing="whole")
-    else:
-        flavors = flavors.filter(vendor="")
-    plans, prices = {plan.name: plan for plan in FLEET}, price_book(now())
-    offers = []
-    for flavor in flavors.order_by("cluster__name", "name"):
-        wanted = "mig" if work.mig else flavor.gpu_model.split("-")[0].lower() or "cpu"
-        groups = (group for group in plans[flavor.cluster.name].groups if group.name == wanted)
-        price = prices.get((flavor.cluster_id, flavor.name))
-        unit_price = price.unit_price if price else None
-        offers += [Offer(flavor.cluster, flavor, group, unit_price) for group in groups if group.count >= work.pods]
-    return offers
+def _reservation() -> None:
+    """Nodes for an evaluation that begins tomorrow."""
+    if not Reservation.objects.exists():
+        begins = (now() + timedelta(days=1)).replace(hour=9, minute=0, second=0, microsecond=0)
+        times = {"starts_at": begins.isoformat(), "ends_at": (begins + RESERVED_FOR).isoformat()}
+        admin = actor_for(User.objects.get(email=ADMIN))
+        make_reservation(admin, {**RESERVED, **times}, show=lambda row: {"id": str(row.id)})
 
 
 def _live_jobs(people: Mapping[str, User]) -> int:

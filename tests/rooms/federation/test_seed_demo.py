@@ -12,17 +12,18 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
-from billing.models import Budget, Commitment, ExchangeRate, Meter, Price
+from billing.models import Budget, Commitment, ExchangeRate, InvoiceRemark, LedgerPeriod, Meter, Price
 from billing.queries import discrepancies as wrong_in_the_books
 from billing.queries.node_hours import judge
+from billing.queries.periods import checklist
 from clusters.drivers import Unreachable
 from clusters.drivers.simulated import SimulatedDriver, path_of
-from clusters.models import Cluster, Flavor
+from clusters.models import Cluster, Dataset, Flavor
 from clusters.queries.capacity import freshness_of
 from clusters.queries.history import history_begins
 from devtools.demo_history import begin_earlier
 from federation.management.demo import SICK, STALE
-from federation.models import Attempt, Job, PrepullPolicy
+from federation.models import Attempt, Job, PrepullPolicy, Reservation
 from federation.queries.history import past_jobs
 from federation.queries.proof import disagreements
 from foundation.clock import now
@@ -66,9 +67,7 @@ class Seeded(NamedTuple):
 
 
 def seed():
-    out = StringIO()
-    call_command("seed_demo", "--json", f"--days={DAYS}", stdout=out)
-    return json.loads(out.getvalue())
+    return json.loads(said_of("seed_demo", "--json", f"--days={DAYS}"))
 
 
 def counts():
@@ -84,6 +83,8 @@ def counts():
             Commitment,
             ExchangeRate,
             PrepullPolicy,
+            Dataset,
+            Reservation,
             Job,
             Attempt,
             Meter,
@@ -148,6 +149,28 @@ def test_the_demos_nodes_were_there_before_its_jobs_and_no_hour_of_them_was_sold
     assert [error for day in judged for error in day.errors] == []
     used = {hour.node for day in judged for hour in day.hours if hour.balance.charged}
     assert len(used) > 20
+
+
+@pytest.mark.long  # to post three months takes thirty seconds of a core
+@pytest.mark.usefixtures("demo")
+def test_the_demos_first_months_close_once_and_a_dispute_keeps_the_next_one_open():
+    with connection.cursor() as cursor:
+        begin_earlier(cursor)
+    first, again = (said_of("seed_demo_books") for _ in range(2))
+    assert first == again
+    *closed, left, current = LedgerPeriod.objects.order_by("month")
+    assert closed
+    assert {period.state for period in closed} == {"closed"}
+    assert (left.state, current.state) == ("open", "open")
+    assert InvoiceRemark.objects.get().state == "open"
+    assert [item.detail for item in checklist(left) if item.keeps_open] == ["Disputes of documents not resolved: 1."]
+    assert wrong_in_the_books() == ()
+
+
+def said_of(*command):
+    out = StringIO()
+    call_command(*command, stdout=out)
+    return out.getvalue()
 
 
 @pytest.mark.usefixtures("demo")

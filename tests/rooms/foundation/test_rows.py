@@ -7,10 +7,11 @@ import pytest
 from django.db import IntegrityError, connection
 from psycopg.types.range import TimestamptzRange
 
+from billing.models import LedgerAccount
 from federation.models import Attempt, JobEvent
 from foundation.ids import new_id
-from foundation.rows import as_parameters, columns_of, insert_like, insert_rows
-from tests.builders import actor_for, bind, make_cluster, make_spec, make_user, submit
+from foundation.rows import as_parameters, columns_of, insert_like, insert_missing, insert_rows
+from tests.builders import actor_for, bind, make_cluster, make_spec, make_tenant, make_user, submit
 
 pytestmark = pytest.mark.django_db
 
@@ -63,6 +64,17 @@ def test_the_database_gives_numbers_and_keeps_its_constraints(job):
     ]
     with pytest.raises(IntegrityError):
         insert_rows(twice)
+
+
+def test_a_row_that_is_there_is_not_inserted_and_a_new_one_gives_its_key():
+    whose, awkward = make_tenant("acme").id, 'snow ☃ "quoted" %s {brace}'
+    account = LedgerAccount(organisation_id=whose, kind="rounding")
+    key = insert_missing(account)
+    assert LedgerAccount.objects.get(id=key).kind == "rounding"
+    assert insert_missing(account) is None
+    assert LedgerAccount.objects.filter(organisation=whose).count() == 1
+    with pytest.raises(IntegrityError, match="account_is_of_what_its_kind_says"):
+        insert_missing(LedgerAccount(organisation_id=whose, kind=awkward[:20]))
 
 
 def test_rows_like_a_template_differ_from_it_only_where_they_say_so(job):
