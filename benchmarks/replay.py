@@ -18,22 +18,26 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
 from simulator.compared import COMPARED
-from simulator.figures import Figures
+from simulator.consolidating import ConsolidationRule
+from simulator.figures import Figures, JobLine
 from simulator.gateways import EngineGateway, Gateway
 from simulator.simulation import replay
 from simulator.traces import compressed, read_trace
 from simulator.values import (
     HOUR,
+    WHOLE,
     ClusterPlan,
     Conditions,
     Failures,
@@ -59,6 +63,10 @@ SCALE = 16
 """The factor by which jobs on the large fleet are larger than the trace's: gangs of up to 512 GPUs."""
 FAILURES = Failures(every_seconds=2.5 * HOUR, repair_seconds=12 * HOUR)
 CHECKPOINT_SECONDS = 3600
+MOVES_SHARE = 0.2
+"""What moves may cost, as a part of the gain."""
+SIZES = ((8, "up to 8"), (64, "9 to 64"), (512, "65 to 512"), (inf, "over 512"))
+"""Classes of jobs by their GPUs."""
 MOST_TOO_LONG = 5.0
 """Users' estimates are too long by a factor of up to this."""
 STRIDE = 0.6180339887
@@ -155,8 +163,8 @@ def figures(found: Figures) -> dict[str, Any]:
     }
 
 
-def large_fleet(traces: Path, days: float) -> dict[str, float]:
-    """25,000 GPUs under a queue that never runs dry."""
+def large_fleet(traces: Path, days: float, *, moves: bool = False) -> dict[str, Any]:
+    """25,000 GPUs under a queue that never runs dry; with `moves`, jobs are moved so that larger ones fit."""
     shapes = [job for job in jobs_of(traces, "trace2") if (job.seconds or 0) >= HOUR / 2]
     plans = clusters_of(LARGE_FLEET_GPUS // GPUS, traces)
     horizon = days * 24 * HOUR
@@ -170,14 +178,33 @@ def large_fleet(traces: Path, days: float) -> dict[str, float]:
     warm = Conditions(
         failures=FAILURES, checkpoint_seconds=CHECKPOINT_SECONDS, since=24 * HOUR, until=horizon, stops=True
     )
-    found = replay(plans, jobs, EngineGateway(), warm)
+    rule = ConsolidationRule(share=MOVES_SHARE, policy="resumable") if moves else None
+    found = replay(plans, jobs, EngineGateway(consolidation=rule), warm)
     return {
+        "goodput_25k": goodput(found.lines),
+        "moves_25k": found.moves,
         "utilisation_25k": found.utilisation,
         "allocation_25k": found.allocation,
         "lost_work_25k": found.lost_share,
         "down_25k": found.down_share,
         "node_failures_25k": found.node_failures,
     }
+
+
+def goodput(lines: Iterable[JobLine]) -> dict[str, float]:
+    """By size in GPUs: the work of the jobs that finished as a part of the time since their first start, weighted by GPUs. So lost
+    work, restarts and waits after an interruption or a move count against it.
+    """
+    useful: defaultdict[str, float] = defaultdict(float)
+    passed: defaultdict[str, float] = defaultdict(float)
+    for line in lines:
+        if line.finished is None or line.first_started is None or not line.job.seconds:
+            continue
+        gpus = line.job.milli / WHOLE
+        size = next(name for most, name in SIZES if gpus <= most)
+        useful[size] += gpus * line.job.seconds
+        passed[size] += gpus * (line.finished - line.first_started)
+    return {name: round(useful[name] / passed[name], 4) for _, name in SIZES if passed[name]}
 
 
 def scaled(shape: TraceJob, number: int) -> TraceJob:
@@ -202,6 +229,9 @@ def main() -> None:
         metavar="JOBS",
         help="also this number of jobs with deadlines of each type (`spot_deadlines`)",
     )
+    parser.add_argument(
+        "--moves", action="store_true", help="on the large fleet, jobs are moved so that larger ones fit"
+    )
     parser.add_argument("--packed", action="store_true", help="the second table as well")
     arguments = parser.parse_args()
     conditions(clusters=CLUSTERS, load=LOAD, virtual_time="one process", prices="A100-80GB on demand, 2025-03")
@@ -216,7 +246,7 @@ def main() -> None:
             table([{**row, **{name: f"{row[name]:.4f}" for name in SHARES}} for row in found])
             suffix = "" if hints else "_packed"
             told |= {f"{one}{suffix}": _mean(found, one) for one in GATEWAYS}
-        large = large_fleet(arguments.traces, arguments.days)
+        large = large_fleet(arguments.traces, arguments.days, moves=arguments.moves)
         told |= spot_deadlines.figures(arguments.traces, arguments.spot, seed=1) if arguments.spot else {}
     except (OSError, ReplayError) as error:
         sys.exit(f"traces cannot be read: {error}")

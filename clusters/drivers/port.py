@@ -16,6 +16,8 @@ from .exchanges import PortAnswer, PortRequest, PortStream
 
 _Method = TypeVar("_Method")
 _IDENTITY = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
+AS_CREATED = 1
+"""The generation of an object whose spec was never changed."""
 
 
 class DriverError(Exception):
@@ -158,6 +160,7 @@ class JobSeen:
 
     `started_at` is when it was last unsuspended. `ended_pods` is the number of its pods that have ended, as its
     controller counted them, whether they still exist or not. `parallelism` is how many run at the same time.
+    `generation` is 1 as it was created, and grows with each change of its spec, such as a release or a suspension.
     """
 
     namespace: str
@@ -173,6 +176,12 @@ class JobSeen:
     started_at: datetime | None = None
     ended_pods: int = 0
     parallelism: int = 1
+    generation: int = AS_CREATED
+
+    @property
+    def is_as_created(self) -> bool:
+        """Whether it is still suspended by its creation, and was not released since: then others may have suspended it again."""
+        return self.suspended and self.generation == AS_CREATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +294,9 @@ class ClusterDriver(Protocol):
         """The Job as it is now."""
 
     async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
-        """Unsuspends the Job if it still has this uid (Stale otherwise), merging `template_patch` into its pod template."""
+        """Unsuspends the Job with this uid, as it was created, and sets these fields of its pods' spec. Stale if another object has
+        the name, or if anyone has changed its spec: it was released before, and may have been suspended again since.
+        """
 
     async def delete_job(self, namespace: str, name: str, uid: str) -> None:
         """Deletes the Job with this uid and its pods (Stale if another object has the name, NotThere if gone)."""

@@ -47,7 +47,7 @@ class Cluster:
         self.names_taken: set[Key] = set()
         """Names that they ever took."""
         self.looks: dict[str, list[tuple[int, bool]]] = {}
-        """When a Job was shown to the gateway on request, by uid, and whether it was suspended then."""
+        """When a Job was shown to the gateway on request, by uid, and whether it was suspended then as it was created."""
         self.taken_away: set[str] = set()
         """Attempts of which a stranger, or a backup, took an object away: there may be no trace of how they ended."""
         self.copies: set[str] = set()
@@ -116,17 +116,18 @@ class Cluster:
     def show_job(self, namespace: str, name: str) -> Job:
         """The same, and notes that it was shown."""
         job = self.job(namespace, name)
-        self.looks.setdefault(job.uid, []).append((self._scheduler.now_us, job.suspended))
+        self.looks.setdefault(job.uid, []).append((self._scheduler.now_us, job.is_as_created))
         return job
 
     def release_job(self, namespace: str, name: str, uid: str, patch: Mapping[str, Any]) -> None:
-        """Unsuspends the Job with this uid."""
+        """Unsuspends the Job with this uid, as it was created."""
         job = self._with_uid(namespace, name, uid)
+        job.require_as_created()
         template = merged(job.template, patch)
         if not job.suspended and template != job.template:
             raise Refused("spec.template: field is immutable", status=422)
         if job.suspended:
-            job.suspended, job.template = False, template
+            job.suspended, job.template, job.generation = False, template, job.generation + 1
             self.tell(f"Job {job.name} is released")
             self._begin(job)
             self._changed("changed", "job", job)

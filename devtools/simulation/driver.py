@@ -239,13 +239,15 @@ class SimulatedClusterDriver:
         return await self._call("get_job", lambda: seen(self._cluster.show_job(namespace, name)))  # type: ignore[arg-type, return-value]
 
     async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
-        """Unsuspends the Job with this uid."""
-        await self._write(
-            "release_job",
-            (namespace, name),
-            uid,
-            lambda: self._cluster.release_job(namespace, name, uid, template_patch),
-        )
+        """Unsuspends the Job with this uid, as it was created."""
+
+        def release() -> None:
+            waits_for_kueue = self._cluster.job(namespace, name).waits_for_kueue
+            self._cluster.release_job(namespace, name, uid, template_patch)
+            if waits_for_kueue:
+                self._cluster.overruled.append(uid)
+
+        await self._write("release_job", (namespace, name), uid, release)
 
     async def delete_job(self, namespace: str, name: str, uid: str) -> None:
         """Deletes the Job with this uid."""

@@ -50,6 +50,8 @@ class FrailCluster(Cluster):
         """
         self.reclaimed: set[str] = set()
         """Jobs by uid that Kueue suspended: their first pods are removed."""
+        self.overruled: list[str] = []
+        """Those that the gateway released meanwhile."""
         self.unsupplied: set[str] = set()
         """Attempts of which a pod started although a Secret that it names did not exist."""
         self.unstarted: list[Run] = []
@@ -365,7 +367,7 @@ class FrailCluster(Cluster):
         """Kueue takes the Job's quota away: the Job controller lets its pods go and deletes them, and it waits for `resume`."""
         self.tell(f"Job {job.name} is suspended by Kueue")
         self.reclaimed.add(job.uid)
-        job.suspended = job.waits_for_kueue = True
+        job.turn(suspended=True)
         for pod in [pod for pod in self.pods_of(job) if not (pod.is_ended or pod.is_terminating)]:
             pod.is_let_go = True
             self._note_disruption(pod)
@@ -381,7 +383,7 @@ class FrailCluster(Cluster):
             self._after((1.0, 2.0), lambda: self.resume(key))
             return
         self.tell(f"Job {job.name} is resumed by Kueue")
-        job.suspended = job.waits_for_kueue = False
+        job.turn(suspended=False)
         self._changed("changed", "job", job)
         self._begin(job)
 

@@ -129,6 +129,15 @@ def _was_suspended(world: "World", runs: list[Run], at_us: int) -> bool:
 
 
 @judging
+def promise_7_what_others_suspend_stays_suspended(world: "World") -> list[str]:
+    """A release that is repeated, or arrives late, does not undo a suspension of others."""
+    clusters = [*world.clusters.values(), *world.removed]
+    return [
+        f"{uid} on {one.name} was released while Kueue had suspended it" for one in clusters for uid in one.overruled
+    ]
+
+
+@judging
 def promise_3_an_attempt_has_time_to_start(world: "World") -> list[str]:
     """It is recalled for not starting after 15 minutes, not sooner."""
     return [
@@ -348,6 +357,7 @@ ALWAYS = [
     judges.promise_17_a_suspended_job_does_not_start,
     promise_8_what_the_gateway_stops_has_ended,
     promise_8_a_suspended_job_does_not_run,
+    promise_7_what_others_suspend_stays_suspended,
     promise_8_what_runs_is_not_recalled,
     promise_3_an_attempt_has_time_to_start,
     promise_8_an_end_has_a_true_reason,

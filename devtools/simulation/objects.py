@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from clusters.drivers import JobSeen, NodeSeen, PodSeen
+from clusters.drivers import JobSeen, NodeSeen, PodSeen, Stale
 from clusters.drivers.kubernetes.requests import effective_requests
+from clusters.drivers.port import AS_CREATED
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.quantities import parse
 
@@ -67,6 +68,7 @@ class Job:
     reason: str = ""
     message: str = ""
     is_terminating: bool = False
+    generation: int = AS_CREATED
     waits_for_kueue: bool = False
     """Kueue took its quota away, and admits it again."""
 
@@ -74,6 +76,21 @@ class Job:
     def key(self) -> Key:
         """Its name in its namespace."""
         return self.namespace, self.name
+
+    @property
+    def is_as_created(self) -> bool:
+        """Whether it is suspended by its creation."""
+        return self.suspended and self.generation == AS_CREATED
+
+    def turn(self, *, suspended: bool) -> None:
+        """Kueue suspends it, or resumes it."""
+        self.suspended = self.waits_for_kueue = suspended
+        self.generation += 1
+
+    def require_as_created(self) -> None:
+        """Raises Stale if anyone has changed its spec."""
+        if self.generation != AS_CREATED:
+            raise Stale("the server rejected our request due to an error in our request", status=422)
 
 
 def _asked(container: Mapping[str, Any]) -> Mapping[str, str]:
@@ -174,7 +191,7 @@ def seen(thing: Node | Pod | Job) -> NodeSeen | PodSeen | JobSeen:
         thing.namespace, thing.name, thing.uid, dict(thing.labels), suspended=thing.suspended, outcome=thing.outcome,
         reason=thing.reason, message=thing.message, finished_at=instant(thing.finished_us),
         is_terminating=thing.is_terminating, started_at=instant(thing.started_us),
-        ended_pods=len(thing.succeeded) + thing.failed, parallelism=thing.parallelism,
+        ended_pods=len(thing.succeeded) + thing.failed, parallelism=thing.parallelism, generation=thing.generation,
     )  # fmt: skip
 
 

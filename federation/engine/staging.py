@@ -19,11 +19,12 @@ MOST_FAILURES = 3
 USUAL_WAIT_SECONDS = 3600
 """How long a job waits for its data if it does not say."""
 LONGEST_MESSAGE = 300
-WRONG_DIGEST, NOTHING_THERE, NOT_WHOLE = 3, 4, 5
+WRONG_DIGEST, NOTHING_THERE, NOT_WHOLE, LINK_IN_THE_WAY = 3, 4, 5, 6
 """Exit codes of the copy program."""
 _SAID = {
     NOTHING_THERE: "There is nothing to copy at its source.",
     WRONG_DIGEST: "The copy has another sha256 than its plan says.",
+    LINK_IN_THE_WAY: "A symbolic link at its target is in the place of a file or folder of its source.",
     NOT_WHOLE: "Files of its source are missing in the copy: something wrote to one of them meanwhile.",
 }
 _PATIENCE_WITH = {

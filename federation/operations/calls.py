@@ -191,7 +191,7 @@ def _is_ours(attempt: ClaimedAttempt, seen: JobSeen) -> bool:
 
 async def release(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
     """Releases the attempt. After a refused or repeated release, the object's current state decides: what runs
-    continues.
+    continues, and what others have suspended since its release stays suspended.
     """
     may_have_run = attempt.may_have_run
     for item in attempt.objects:

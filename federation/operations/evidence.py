@@ -16,9 +16,9 @@ class Standing(StrEnum):
     """What became of an object."""
 
     SUSPENDED = "suspended"
-    """It exists and nothing of it runs."""
+    """It exists as it was created: nothing of it has run."""
     RELEASED = "released"
-    """It exists and was unsuspended: it may run, or has run."""
+    """It exists and was unsuspended: it may run, or has run. If others have suspended it since, they decide when it goes on."""
     GONE = "gone"
     """The registered cluster has no such object."""
 
@@ -30,7 +30,7 @@ async def standing_of(driver: ClusterDriver, identity: str, namespace: str, name
     seen = await object_of(driver, identity, namespace, name, uid)
     if seen is None:
         return Standing.GONE
-    return Standing.SUSPENDED if seen.suspended else Standing.RELEASED
+    return Standing.SUSPENDED if seen.is_as_created else Standing.RELEASED
 
 
 async def object_of(driver: ClusterDriver, identity: str, namespace: str, name: str, uid: str) -> JobSeen | None:

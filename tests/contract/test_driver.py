@@ -9,15 +9,7 @@ from clusters.drivers import AlreadyExists, NotThere, PortRequest, Refused, Stal
 from clusters.engine.permissions import ROLE, TELLTALES, Right
 
 from .manifests import WRONG_UID
-from .worlds import INSTALL, World, fresh_name, in_namespace, job, until, watching
-
-
-async def _finish(driver, namespace, name):
-    async def ended():
-        found = await driver.get_job(namespace, name)
-        return found if found.outcome else None
-
-    return await until(ended)
+from .worlds import INSTALL, World, finished, fresh_name, in_namespace, job, until, watching
 
 
 def test_a_cluster_says_its_version_and_who_it_is(world: World):
@@ -75,7 +67,7 @@ def test_a_job_created_suspended_does_nothing_until_it_is_released(world: World)
         before = await driver.get_job(namespace, "train")
         pods = await driver.list_pods(namespace, "train")
         await driver.release_job(namespace, "train", uid, {})
-        return uid, before, pods, await _finish(driver, namespace, "train")
+        return uid, before, pods, await finished(driver, namespace, "train")
 
     uid, before, pods, after = in_namespace(world, use)
     assert before.uid == uid == after.uid
@@ -95,7 +87,7 @@ def test_pods_report_their_node_times_and_exit_codes(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "train", count=3, seconds="1"))
         await driver.release_job(namespace, "train", uid, {})
-        await _finish(driver, namespace, "train")
+        await finished(driver, namespace, "train")
         return await driver.list_pods(namespace, "train")
 
     pods = in_namespace(world, use)
@@ -115,7 +107,7 @@ def test_a_failing_pod_fails_its_job_and_says_its_code(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "train", exit_code=3))
         await driver.release_job(namespace, "train", uid, {})
-        ended = await _finish(driver, namespace, "train")
+        ended = await finished(driver, namespace, "train")
         return ended, await driver.list_pods(namespace, "train")
 
     ended, pods = in_namespace(world, use)
@@ -132,7 +124,7 @@ def test_a_pod_says_why_its_container_ended_and_nothing_while_it_runs(world: Wor
         running = await driver.create_job(job(namespace, "running", exit_code=137, ending="OOMKilled", seconds="600"))
         await driver.release_job(namespace, "running", running, {})
         await driver.release_job(namespace, "killed", killed, {})
-        await _finish(driver, namespace, "killed")
+        await finished(driver, namespace, "killed")
         return await driver.list_pods(namespace, "killed"), await driver.list_pods(namespace, "running")
 
     killed, running = in_namespace(world, use)
@@ -144,7 +136,7 @@ def test_a_job_past_its_deadline_is_failed(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "train", seconds="600", deadline_seconds=1))
         await driver.release_job(namespace, "train", uid, {})
-        return await _finish(driver, namespace, "train")
+        return await finished(driver, namespace, "train")
 
     ended = in_namespace(world, use)
     assert ended.outcome == "failed"

@@ -1,6 +1,7 @@
 """Which of the port's errors each answer of an API server becomes: what was surely not done, what surely was, what is open."""
 
 import asyncio
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -66,6 +67,8 @@ def answering(code: int, body=b"", **headers):
         (415, b"", Refused),
         (422, status(422, "Invalid", causes=[{"field": "metadata.uid"}]), Stale),
         (422, status(422, "Invalid", causes=[{"field": "spec.template"}]), Refused),
+        (422, status(422, "Invalid", "the server rejected our request due to an error in our request"), Stale),
+        (422, status(422, "Invalid", "a webhook says no"), Refused),
         (429, status(429, "TooManyRequests"), Throttled),
         (500, status(500, "InternalError"), Ambiguous),
         (502, b"<html>bad gateway</html>", Ambiguous),
@@ -318,9 +321,14 @@ def test_release_and_delete_carry_the_uid():
 
     release, delete = asyncio.run(body())
     assert release.method == "PATCH"
-    assert release.headers["content-type"] == "application/merge-patch+json"
-    assert b'"metadata":{"uid":"uid-1","managedFields":[{}]}' in release.body
-    assert b'"suspend":false' in release.body
+    assert release.headers["content-type"] == "application/json-patch+json"
+    assert json.loads(release.body) == [
+        {"op": "test", "path": "/metadata/uid", "value": "uid-1"},
+        {"op": "test", "path": "/metadata/generation", "value": 1},
+        {"op": "replace", "path": "/spec/suspend", "value": False},
+        {"op": "add", "path": "/spec/template/spec/nodeSelector", "value": {"a": "b"}},
+        {"op": "add", "path": "/metadata/managedFields", "value": [{}]},
+    ]
     assert "fieldManager=switchyard" in release.target
     assert delete.method == "DELETE"
     assert b'"preconditions":{"uid":"uid-1"}' in delete.body

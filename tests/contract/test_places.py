@@ -61,28 +61,6 @@ def test_others_gates_stay_shut_and_only_the_pod_of_that_uid_is_touched(world: W
     assert [(pod.node, tuple(pod.gates)) for pod in in_namespace(world, use)] == [("", (OTHERS,)), ("", (OTHERS, GATE))]
 
 
-def test_releasing_twice_is_the_same_as_once(world: World):
-    async def use(driver, namespace):
-        uid = await driver.create_job(job(namespace, "train", seconds="never"))
-        terms = {
-            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]}]
-        }
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-        patch = {"spec": {"affinity": {"nodeAffinity": required}}}
-        await driver.release_job(namespace, "train", uid, patch)
-        await driver.release_job(namespace, "train", uid, patch)
-
-        async def running():
-            return [pod for pod in await driver.list_pods(namespace, "train") if pod.phase == "Running"]
-
-        pods = await until(running)
-        await driver.delete_job(namespace, "train", uid)
-        return pods
-
-    pods = in_namespace(world, use)
-    assert [pod.node for pod in pods] == ["gpu-1"]
-
-
 def test_placement_hints_ride_in_the_release(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "train", seconds="never"))

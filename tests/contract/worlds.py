@@ -12,7 +12,7 @@ from uuid import UUID
 
 import httpx
 
-from clusters.drivers import ClusterDriver, WatchEvent
+from clusters.drivers import ClusterDriver, JobSeen, WatchEvent
 from clusters.drivers.address import ClusterAddress, Credential
 from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.drivers.kubernetes.wire import Limits
@@ -27,10 +27,12 @@ from clusters.drivers.simulated import (
     remove_node,
     remove_slice,
     secrets,
+    suspend_job,
 )
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import apply, client
 from devtools.localfleet.devices import device_classes
+from foundation import clock
 
 WHOSE = {"switchyard.dev/tenant": "vision"}
 INSTALL = "contract"
@@ -47,6 +49,7 @@ class World(Protocol):
     def driver(self, install_id: str = INSTALL) -> ClusterDriver: ...
     def make_foreign_namespace(self, name: str) -> None: ...
     def make_foreign_job(self, manifest: Mapping[str, Any]) -> None: ...
+    def suspend(self, namespace: str, name: str) -> None: ...
     def network_policies(self, namespace: str) -> dict[str, dict[str, Any]]: ...
     def secrets(self, namespace: str) -> dict[str, dict[str, Any]]: ...
     def add_node(self, name: str) -> None: ...
@@ -72,6 +75,9 @@ class Simulated:
 
     def make_foreign_job(self, manifest: Mapping[str, Any]) -> None:
         asyncio.run(_use(SimulatedDriver(self.path, "stranger"), lambda driver: driver.create_job(manifest)))
+
+    def suspend(self, namespace: str, name: str) -> None:
+        suspend_job(self.path, namespace, name, at=clock.now())
 
     def network_policies(self, namespace: str) -> dict[str, dict[str, Any]]:
         return {policy["metadata"]["name"]: policy for policy in network_policies(self.path, namespace)}
@@ -116,6 +122,9 @@ class Real:
 
     def make_foreign_job(self, manifest: Mapping[str, Any]) -> None:
         self._admin("POST", f"/apis/batch/v1/namespaces/{manifest['metadata']['namespace']}/jobs", manifest)
+
+    def suspend(self, namespace: str, name: str) -> None:
+        self._admin("PATCH", f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}", {"spec": {"suspend": True}})
 
     def network_policies(self, namespace: str) -> dict[str, dict[str, Any]]:
         with client(self.plane) as http:
@@ -405,3 +414,13 @@ def in_namespace(world: World, use):
             await driver.close()
 
     return asyncio.run(body())
+
+
+async def finished(driver: ClusterDriver, namespace: str, name: str) -> JobSeen:
+    """The Job, once it has ended."""
+
+    async def ended() -> JobSeen | None:
+        found = await driver.get_job(namespace, name)
+        return found if found.outcome else None
+
+    return await until(ended)

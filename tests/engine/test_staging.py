@@ -15,6 +15,7 @@ from federation.engine.objects.copy_programs import FROM_BUCKET, FROM_FOLDER
 from federation.engine.objects.stage_jobs import SOURCE, TARGET, stage_spec
 from federation.engine.staging import (
     DEADLINE,
+    LINK_IN_THE_WAY,
     MOST_FAILURES,
     NOT_WHOLE,
     NOTHING_THERE,
@@ -215,6 +216,45 @@ def test_a_copy_in_which_files_of_the_source_are_missing_is_a_failure(tmp_path, 
     assert progress_in(done.stdout).sha256 == ""
     failed = verdict([pod("Failed", exit_code=NOT_WHOLE)], job("failed"), MINUTE, Progress())
     assert failed.message.startswith("Files of its source are missing")
+
+
+LINKS = {
+    "of a file": ("d/b", "elsewhere/b"),
+    "of a folder": ("d", "elsewhere"),
+    "to nothing": ("a", "nowhere"),
+    "to itself": ("a", "a"),
+}
+
+
+@pytest.mark.parametrize("what", LINKS)
+@pytest.mark.parametrize("command", ["", "cp", "sort"], ids=["before", "during", "after"])
+def test_a_link_at_the_target_leads_no_copy_and_no_digest_elsewhere(tmp_path, what, command):
+    """Who writes to the storage could plant one: the copy would be in the pod alone, and its digest that of the source."""
+    source, target, own = (tmp_path / name for name in ("from", "to", "bin"))
+    for folder in (source / "d", target, own, tmp_path / "elsewhere"):
+        folder.mkdir(parents=True)
+    for name in ("a", "d/b"):
+        (source / name).write_text(name)
+    (tmp_path / "elsewhere" / "b").write_text("d/b" if command else "of others")
+    name, place = LINKS[what]
+    plant = f"mkdir -p $(dirname {target / name}); rm -rf {target / name}; ln -s {tmp_path / place} {target / name}"
+    if not command:
+        subprocess.run(plant, shell=True, check=True)
+    elif command == "cp":
+        (own / "cp").write_text(f'#!/bin/sh\n/bin/cp "$@"\n{plant}\n')
+    else:
+        (own / "sort").write_text(
+            f'#!/bin/sh\ntest -e {target / "d" / "b"} && {{ {plant}; }}\nexec /usr/bin/sort "$@"\n'
+        )
+    for one in own.iterdir():
+        one.chmod(0o755)
+    done = run(source, target, commands=own)
+    assert done.returncode == LINK_IN_THE_WAY, done
+    assert progress_in(done.stdout).sha256 == ""
+    assert (tmp_path / "elsewhere" / "b").read_text() == ("d/b" if command else "of others")
+    assert not (tmp_path / "nowhere").exists()
+    failed = verdict([pod("Failed", exit_code=LINK_IN_THE_WAY)], job("failed"), MINUTE, Progress())
+    assert failed.message.startswith("A symbolic link at its target")
 
 
 def test_another_digest_than_the_wanted_one_is_no_success():

@@ -12,6 +12,7 @@ import msgspec
 from clusters.drivers.address import ClusterAddress
 from clusters.drivers.exchanges import PortAnswer, PortRequest, PortStream
 from clusters.drivers.port import (
+    AS_CREATED,
     AlreadyExists,
     Ambiguous,
     DriverError,
@@ -47,7 +48,7 @@ _RULES_BYTES = 512 * 1024
 _VERSION = re.compile(r"[!-~]{0,100}")
 _UID = re.compile(r"[!-~]{1,64}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_MERGE = "application/merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
 _APPLY = "application/apply-patch+yaml"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _NOT_CREATED = "the cluster did not create the job's Secret"
@@ -268,11 +269,19 @@ class KubernetesDriver:
         return job_seen(decode(_job_decoder, await self._wire.call("GET", _job_path(namespace, name))))
 
     async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
-        """Unsuspends the Job with this uid. The patch includes the uid: on another object it is an immutable field."""
-        spec = {"suspend": False, "template": template_patch} if template_patch else {"suspend": False}
-        # One empty entry clears the record of who set which field: nothing reads it, and each change would pay for it.
-        patch = {"metadata": {"uid": uid, "managedFields": [{}]}, "spec": spec}
-        await self._wire.call("PATCH", f"{_job_path(namespace, name)}?{_WRITER}", patch, _MERGE)
+        """Unsuspends the Job with this uid, if its spec is as it was created. The server tests both when it makes the change, so a
+        release that arrives late or once more undoes no suspension of others.
+        """
+        hints = template_patch.get("spec", {})
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/metadata/generation", "value": AS_CREATED},
+            {"op": "replace", "path": "/spec/suspend", "value": False},
+            *({"op": "add", "path": f"/spec/template/spec/{field}", "value": value} for field, value in hints.items()),
+            # One empty entry clears the record of who set which field: nothing reads it, and each change would pay for it.
+            {"op": "add", "path": "/metadata/managedFields", "value": [{}]},
+        ]
+        await self._wire.call("PATCH", f"{_job_path(namespace, name)}?{_WRITER}", patch, _JSON_PATCH)
 
     async def delete_job(self, namespace: str, name: str, uid: str) -> None:
         """Deletes the Job with this uid, its pods first: once the Job is gone, so are its pods."""

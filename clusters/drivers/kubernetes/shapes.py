@@ -11,7 +11,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
-from clusters.drivers.port import JobSeen, PodSeen
+from clusters.drivers.port import AS_CREATED, JobSeen, PodSeen
 from clusters.engine.images import LONGEST_NAME
 from clusters.engine.inventory import INSTALL_LABEL
 
@@ -71,6 +71,10 @@ class _PodMeta(Meta):
     """Decodes owners only for our own pods."""
 
     owner_references: msgspec.Raw = msgspec.Raw()
+
+
+class _JobMeta(Meta):
+    generation: int = AS_CREATED
 
 
 class Bare(Struct):
@@ -168,7 +172,7 @@ class _JobStatus(Struct):
 
 
 class Job(Struct):
-    metadata: Meta
+    metadata: _JobMeta
     spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
     status: _JobStatus = msgspec.field(default_factory=_JobStatus)
 
@@ -209,6 +213,7 @@ def job_seen(job: Job) -> JobSeen:
         started_at=job.status.start_time,
         ended_pods=(job.status.succeeded or 0) + (job.status.failed or 0),
         parallelism=1 if job.spec.parallelism is None else job.spec.parallelism,
+        generation=job.metadata.generation,
     )
 
 

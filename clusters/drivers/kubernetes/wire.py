@@ -100,6 +100,8 @@ class Status(msgspec.Struct):
 
 
 _status_decoder = msgspec.json.Decoder(Status)
+_NOT_APPLIED = "the server rejected our request due to an error in our request"
+"""Kubernetes' words for a JSON patch of which a test failed; it does not say which. They come without a cause."""
 
 
 class Wire:
@@ -235,7 +237,7 @@ class Wire:
         if status >= 500 or status == 408:  # noqa: PLR2004 - HTTP
             return Ambiguous(reason, status=status)
         kind = _REFUSALS.get((status, said.reason)) or _REFUSALS.get((status, ""))
-        if status == 422 and _blames_identity(said):  # noqa: PLR2004 - HTTP
+        if status == 422 and _has_failed_test(said):  # noqa: PLR2004 - HTTP
             kind = Stale
         return (kind or Refused)(reason, status=status)
 
@@ -348,10 +350,10 @@ _REFUSALS: dict[tuple[int, str], type[DriverError]] = {
 }
 
 
-def _blames_identity(said: Status) -> bool:
-    """A server refuses a patch with another object's uid as a change of an immutable field (422)."""
+def _has_failed_test(said: Status) -> bool:
+    """Whether the object is not what a patch tests. A server calls another uid a change of an immutable field."""
     causes = (said.details.causes if said.details else None) or []
-    return any(cause.field == "metadata.uid" for cause in causes)
+    return any(cause.field == "metadata.uid" for cause in causes) or (not causes and said.message == _NOT_APPLIED)
 
 
 def _translated(error: aiohttp.ClientError | OSError) -> DriverError:

@@ -43,6 +43,7 @@ __all__ = [
     "remove_node",
     "remove_slice",
     "secrets",
+    "suspend_job",
     "write_log",
 ]
 
@@ -161,6 +162,16 @@ def begin_trouble(path: Path, kind: Trouble, since: datetime) -> None:
 def end_trouble(path: Path) -> None:
     """Ends the cluster's trouble."""
     _set_facts(path, {"trouble": ""})
+
+
+def suspend_job(path: Path, namespace: str, name: str, *, at: datetime) -> None:
+    """Suspends a Job, as its cluster's administrators or Kueue may."""
+    store = Store(path)
+    with store.write():
+        job = store.job(namespace, name)
+        if job is not None:
+            life.suspend_job(store, job, at.timestamp())
+    store.close()
 
 
 def disrupt_pod(path: Path, namespace: str, name: str, disruption: str, *, at: datetime, reason: str = "") -> None:

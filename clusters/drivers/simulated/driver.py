@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from clusters.drivers.exchanges import PortAnswer, PortRequest, PortStream
 from clusters.drivers.port import (
+    AS_CREATED,
     AlreadyExists,
     JobSeen,
     NotThere,
@@ -176,16 +177,19 @@ class SimulatedDriver:
         return _found(store.job(namespace, name), namespace, name).seen()
 
     async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
-        """Unsuspends the Job with this uid, merging the patch into its template."""
+        """Unsuspends the Job with this uid, as it was created, merging the patch into its template."""
         store = self._store()
         with store.write():
             at = self._pass_time(store)
             job = self._with_uid(store, namespace, name, uid)
+            if job.generation != AS_CREATED:
+                raise Stale("the server rejected our request due to an error in our request", status=422)
             template = merged(job.template, template_patch)
             if not job.suspended and template != job.template:
                 raise Refused("spec.template: field is immutable", status=422)
             if job.suspended:
                 job.suspended, job.template = False, template
+                job.generation += 1
                 store.put(job)
                 life.run_job(store, job, at)
                 life.bind(store, at)

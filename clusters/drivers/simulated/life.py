@@ -58,6 +58,19 @@ def run_job(store: Store, job: Job, at: float) -> None:
     store.put(job)
 
 
+def suspend_job(store: Store, job: Job, at: float) -> None:
+    """Suspends the Job as others may: its pods are deleted and do not count."""
+    if job.suspended:
+        return
+    for pod in store.pods_of(job.uid):
+        if not pod.is_ended:
+            _remove_pod(store, pod)
+    job.suspended, job.started_at = True, None
+    job.generation += 1
+    store.put(job)
+    bind(store, at)
+
+
 def remove_job(store: Store, job: Job, at: float) -> None:
     """Deletes the Job, its pods first."""
     for pod in store.pods_of(job.uid):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from clusters.drivers.exchanges import PortAnswer, PortRequest
-from clusters.drivers.port import JobSeen, NodeSeen, NotAnswered, PodSeen
+from clusters.drivers.port import AS_CREATED, JobSeen, NodeSeen, NotAnswered, PodSeen
 from clusters.engine.images import packed
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
@@ -138,6 +138,7 @@ class Job(msgspec.Struct):
     reason: str = ""
     message: str = ""
     finished_at: float | None = None
+    generation: int = AS_CREATED
 
     @property
     def due_at(self) -> float | None:
@@ -162,6 +163,7 @@ class Job(msgspec.Struct):
             started_at=_instant(self.started_at),
             ended_pods=len(self.succeeded) + self.failures,
             parallelism=self.parallelism,
+            generation=self.generation,
         )
 
 

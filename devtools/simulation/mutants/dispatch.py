@@ -7,6 +7,7 @@ from uuid import UUID
 
 from clusters.drivers import NotThere, Refused
 from devtools.simulation.driver import SimulatedClusterDriver
+from devtools.simulation.objects import Job
 from devtools.simulation.swarm import only
 from federation import locks
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, DatabaseHistory
@@ -84,6 +85,16 @@ def _a_refused_release_is_not_looked_after(change: Change) -> None:
         return Standing.SUSPENDED if found == Standing.RELEASED else found
 
     change.put(calls, "standing_of", standing)
+
+
+@mutant(only({"reply_lost": 0.5, "kueue_reclaims": 40}, gangs=0, cancels=0, run_seconds=(200,)))
+def _a_release_starts_what_others_have_suspended(change: Change) -> None:
+    """A release that is repeated does not ask whether the Job is as it was created."""
+
+    def require_nothing(self: Any) -> None:
+        del self
+
+    change.put(Job, "require_as_created", require_nothing)
 
 
 @mutant(only(TAKEN), guard="patch_carries_uid")

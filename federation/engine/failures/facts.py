@@ -45,6 +45,10 @@ _BY_CAUSE: Mapping[str, Seen] = {
 }
 
 
+_NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
+"""Why a container ended whose program could not be started: its command is missing, or is for another architecture."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodFacts:
     """One pod of a failed attempt. `reason` is the pod's own reason, `ending` that of its container's end, `message` what
@@ -120,7 +124,7 @@ def _seen(pod: PodFacts, facts: Facts) -> frozenset[Seen]:
     is_the_clusters_word = pod.reason or facts.cannot_start or found & {Seen.EVICTED}
     if is_the_clusters_word and any(text in told for text in _STORAGE_TEXTS):
         found.add(Seen.STORAGE)
-    if facts.cannot_start and Seen.STORAGE not in found:
+    if (facts.cannot_start or pod.ending in _NEVER_RAN) and Seen.STORAGE not in found:
         found.add(Seen.IMAGE)
     if any(text in taint.lower() for taint in pod.taints for text in _DEVICE_TEXTS):
         found.add(Seen.DEVICE)

@@ -4,7 +4,7 @@ Both report in the same lines. Nothing that a user writes becomes part of a prog
 An access key is only in variables, which rclone reads.
 """
 
-from federation.engine.staging import NOT_WHOLE, NOTHING_THERE, WRONG_DIGEST
+from federation.engine.staging import LINK_IN_THE_WAY, NOT_WHOLE, NOTHING_THERE, WRONG_DIGEST
 
 REMOTE = "source"
 """How rclone names the object store: variables with this name describe it."""
@@ -29,7 +29,17 @@ echo "switchyard-stage 0 $total"
 watching=$!
 trap 'kill $watching 2>/dev/null || :' EXIT
 """
+_NO_LINKS = f"""
+# A link of someone else at the target would lead the copy, and its digest, out of it.
+plain='for f; do while [ "$f" != . ]; do if [ -L "$f" ]; then exit 1; fi; f=${{f%/*}}; done; done'
+refuse_links() {{
+  if names 3>/dev/null | {{ cd "$to" && xargs -0 sh -c "$plain" links; }}; then return 0; fi
+  echo "a link is in the way" >&2
+  exit {LINK_IN_THE_WAY}
+}}
+"""
 _DIGEST = f"""
+refuse_links
 sums() {{ cd "$to" && xargs -0 sha256sum && echo whole >&3; }}
 said=`{{ names | sums | sha256sum; }} 3>&1`
 case "$said" in whole*) ;; *) echo "the copy is not whole" >&2; exit {NOT_WHOLE} ;; esac
@@ -70,8 +80,17 @@ def _joined(*parts: str) -> str:
 
 
 FROM_FOLDER = _joined(
-    _ARGUMENTS, 'total=`size "$from"`', _PROGRESS, 'cp -RP "$from/." "$to/"', _NAMES_OF_FOLDER, _DIGEST
+    _ARGUMENTS,
+    'total=`size "$from"`',
+    _PROGRESS,
+    _NAMES_OF_FOLDER,
+    _NO_LINKS,
+    "refuse_links",
+    'cp -RP "$from/." "$to/"',
+    _DIGEST,
 )
 """For any image with a POSIX shell and the usual commands, such as busybox."""
-FROM_BUCKET = _joined(_ARGUMENTS, _LIST, _PROGRESS, 'store copy "$from" "$to"', _NAMES_OF_LIST, _DIGEST)
+FROM_BUCKET = _joined(
+    _ARGUMENTS, _LIST, _PROGRESS, _NAMES_OF_LIST, _NO_LINKS, "refuse_links", 'store copy "$from" "$to"', _DIGEST
+)
 """For an image that also has rclone. What the store answers is reported only by words that are known: the rest may be anything."""
