@@ -11,6 +11,6 @@ class QuotasConfig(AppConfig):
         """Operations can be imported only now, when every room's models are there."""
         from tenancy.operations import tenant_moves  # noqa: PLC0415 - see above
 
-        from .operations import keep_holders_in_place  # noqa: PLC0415 - see above
+        from .operations import take_holds_along  # noqa: PLC0415 - see above
 
-        tenant_moves.connect(keep_holders_in_place, dispatch_uid="quotas.keep_holders_in_place")
+        tenant_moves.connect(take_holds_along, dispatch_uid="quotas.take_holds_along")

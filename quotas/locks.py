@@ -1,7 +1,7 @@
 """The locking functions of this room. They use one order: tenants by id, holds by id, limits from the leaves up by
 (depth, deepest first, id), what users hold by (limit, user).
 
-The triggers (`sql/limits.sql`, `sql/holds.sql`) lock holds and limits in the same order. They lock a limit only if what
+The triggers (`sql/limits.sql`, `sql/holds.sql`, `sql/moves.sql`) lock holds and limits in the same order. They lock a limit only if what
 counts there changes, so work inside a guarantee locks no limit above it. The end of holds then locks the half-life and past
 use by tenant and resource (`sql/past_use.sql`), and what users hold (`sql/people.sql`). Take or end holds only once per transaction: a second pass could
 meet another transaction's locks in the opposite order.

@@ -189,7 +189,8 @@ SELECT hold.holder_id, above.path FROM quotas_hold AS hold
   JOIN quotas_quotalimit AS quota ON quota.id = movement.limit_id
   JOIN tenancy_tenant AS above ON above.id = quota.tenant_id
   JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
- WHERE hold.state = 'pending' AND tenant.path <> above.path AND NOT starts_with(tenant.path, above.path || '/') ORDER BY 1
+ WHERE hold.state = 'pending' AND tenant.path <> above.path AND NOT starts_with(tenant.path, above.path || '/')
+ GROUP BY hold.holder_id, quota.id, above.path HAVING sum(movement.amount) <> 0 ORDER BY 1
 """
 
 

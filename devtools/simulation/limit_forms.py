@@ -88,7 +88,7 @@ class Quotas:
         submission_limits.delete(self._world, actor, SubmissionLimit.objects.get(id=limit_id))
 
     def move(self) -> None:
-        """A team joins another department, if it holds nothing and what it guarantees is free there."""
+        """A team joins another department, if what it holds and what it guarantees is free there."""
         teams = Tenant.objects.filter(kind="team", path__startswith="acme/").order_by("id")
         team = self._chance.choice(list(teams))
         above = team.path.rpartition("/")[0]

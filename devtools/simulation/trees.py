@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .world import World
 
 MANY = 1_000_000
-OF_RUNNING_WORK = frozenset({"guarantee_not_free", "tenant_not_empty", "tenant_holds_quota", "guarantees_too_much"})
+OF_RUNNING_WORK = frozenset({"guarantee_not_free", "tenant_not_empty", "guarantees_too_much"})
 """Refusals that jobs cause, which come and go without a change of the tree. The last one goes with the first: a limit that
 could not be lowered stays.
 """

@@ -107,27 +107,35 @@ class HoldMovement(models.Model):
     """One journal line: `amount` taken (+) or returned (-) at one limit. Append-only; its trigger changes `held`.
 
     A pending hold has one line that is not returned for each resource and scope: at the limit that was the nearest one
-    above its tenant. The limits above that one count the claim of the limit below.
+    above its tenant. The limits above that one count the claim of the limit below. When its tenant moves in the tree, a trigger
+    writes lines of the kind `move`: what it took at limits above the old place leaves them and comes to those above the new one.
     """
 
     class Kind(models.TextChoices):
         TAKE = "take"
         END = "end"
+        MOVE = "move"
 
     id = models.BigAutoField(primary_key=True)
     hold = models.ForeignKey(Hold, on_delete=models.PROTECT, related_name="movements", db_index=False)
     limit = models.ForeignKey(QuotaLimit, on_delete=models.PROTECT, related_name="movements")
     kind = models.CharField(max_length=4, choices=Kind.choices)
+    nth = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="Of the lines of a kind of a hold at a limit: more than 0 only if it moved."
+    )
     amount = models.BigIntegerField()
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["hold", "limit", "kind"], name="each_hold_is_taken_and_ended_once_per_limit"
+                fields=["hold", "limit", "kind", "nth"], name="each_hold_is_taken_and_ended_once_per_limit"
             ),
             models.CheckConstraint(
-                condition=Q(kind="take", amount__gt=0) | Q(kind="end", amount__lt=0), name="takes_add_and_ends_subtract"
+                condition=Q(kind="take", amount__gt=0, nth=0)
+                | Q(kind="end", amount__lt=0, nth=0)
+                | (Q(kind="move", nth__gt=0) & ~Q(amount=0)),
+                name="takes_add_and_ends_subtract",
             ),
         ]
 

@@ -10,9 +10,9 @@ from .kept_idle import Idle as Idle
 from .kept_idle import keep_idle as keep_idle
 from .limits import WantedLimit as WantedLimit
 from .limits import delete_limit as delete_limit
-from .limits import keep_holders_in_place as keep_holders_in_place
 from .limits import keep_limits_at as keep_limits_at
 from .limits import put_limit as put_limit
+from .moves import take_holds_along as take_holds_along
 from .reserved import end_reserved_quota as end_reserved_quota
 from .reserved import reserve_quota as reserve_quota
 from .submission_limits import delete_submission_limit as delete_submission_limit

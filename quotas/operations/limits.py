@@ -7,8 +7,8 @@ from uuid import UUID
 
 import msgspec
 from django.db import connection, transaction
-from django.db.models import F, Q, Sum
-from django.db.models.functions import Greatest, Now
+from django.db.models import Sum
+from django.db.models.functions import Now
 
 from clusters.queries import visible_clusters
 from foundation.outbox import announce
@@ -16,8 +16,8 @@ from foundation.problems import Conflict, FieldError, Invalid, NotFound
 from quotas import locks
 from quotas.engine.amounts import KINDS, MAX_AMOUNT, format_amount, is_resource
 from quotas.engine.borrowing import Line, left
-from quotas.engine.holds import CEILING, Borrowing, Limit, overcommitted, own_lines, recounted
-from quotas.models import MOST_RECLAIM_SECONDS, Hold, HoldMovement, QuotaLimit, ReservedQuota
+from quotas.engine.holds import CEILING, Borrowing, Limit, overcommitted
+from quotas.models import MOST_RECLAIM_SECONDS, HoldMovement, QuotaLimit
 from quotas.queries import as_value, limit_by_id, limits_of_organisation
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
@@ -156,38 +156,6 @@ def delete_limit(actor: Actor, limit_id: UUID) -> None:
         announce("cycle")
 
 
-def keep_holders_in_place(sender: object, *, tenant: Tenant, new_parent: Tenant, **_: object) -> None:  # noqa: ARG001 - a signal's receiver
-    """Refuses to move a tenant while it or a descendant holds quota, because those holds count at limits on the old
-    path, or if the limits above its new place do not have what it guarantees.
-    """
-    locks.stop_takers_at(tenant.id, new_parent.id)
-    below = Q(tenant__path=tenant.path) | Q(tenant__path__startswith=f"{tenant.path}/")
-    if Hold.objects.filter(below, state=Hold.State.PENDING).exists():
-        raise Conflict(
-            f"{tenant.path} has work that holds quota. Move the tenant when that work has ended.",
-            code="tenant_holds_quota",
-        )
-    open_ones = ReservedQuota.objects.filter(below, until_at__gt=Greatest(Now(), F("starts_at")))
-    if (number := open_ones.count()) > 0:
-        has = "1 reservation" if number == 1 else f"{number} reservations"
-        raise Conflict(
-            f"{tenant.path} has {has} that count against the limits on its path. Move the tenant when they have ended,"
-            " or cancel them.",
-            code="tenant_has_reservations",
-        )
-    limits = limits_of_organisation(tenant.path)
-    moved = [
-        replace(limit, tenant_path=f"{new_parent.path}/{tenant.name}{limit.tenant_path.removeprefix(tenant.path)}")
-        if f"{limit.tenant_path}/".startswith(f"{tenant.path}/")
-        else limit
-        for limit in limits
-    ]
-    held = {limit.id: limit.held for limit in limits}
-    for limit in recounted(moved, own_lines(limits)):
-        if limit.held > held[limit.id] and limit.held > limit.nominal and limit.held == limit.cap:
-            raise _not_free(limit, limit.held - held[limit.id], max(0, limit.nominal - held[limit.id]))
-
-
 def keep_limits_at(*tenant_ids: UUID) -> None:
     """Until commit, limits on the tenants' paths do not change, and no hold is taken there."""
     locks.stop_takers_at(*tenant_ids)
@@ -247,7 +215,7 @@ def _check_guarantees(chain: Sequence[QuotaLimit], wanted: Mapping[str, int | No
     rise = max(own.held, after.guaranteed) - own.claim
     above = [Line(as_value(limit), limit.held) for limit in chain[1:]]
     if above and rise > 0 and rise > left(above):
-        raise _not_free(as_value(chain[1]), rise, left(above))
+        raise guarantee_not_free(as_value(chain[1]), rise, left(above))
 
 
 def _guarantees_too_much(limit: Limit, guaranteed: int, *, is_own: bool) -> Invalid:
@@ -264,7 +232,8 @@ def _guarantees_too_much(limit: Limit, guaranteed: int, *, is_own: bool) -> Inva
     )
 
 
-def _not_free(limit: Limit, rise: int, free: int) -> Conflict:
+def guarantee_not_free(limit: Limit, rise: int, free: int) -> Conflict:
+    """The refusal of a guarantee that is `rise` more of a limit which has `free`."""
     missing, there = (format_amount(limit.resource, amount) for amount in (rise, free))
     return Conflict(
         f"It would guarantee {missing} {limit.resource} more, and other tenants hold all but {there} of the limit of"

@@ -78,7 +78,8 @@ PROOFS = (
         SELECT h.holder_id, h.state, due.amount, due.counted FROM ({CHANGED}) AS changed
         JOIN quotas_hold AS h ON h.holder_id = changed.hold_id
         CROSS JOIN LATERAL (
-            SELECT CASE h.state WHEN 'pending' THEN max({AMOUNT}) ELSE 0 END AS amount, sum(m.amount::numeric) AS counted
+            SELECT CASE WHEN h.state <> 'pending' OR (bool_or(m.kind = 'move') AND sum(m.amount::numeric) = 0)
+                   THEN 0 ELSE max({AMOUNT}) END AS amount, sum(m.amount::numeric) AS counted
             FROM quotas_holdmovement AS m JOIN quotas_quotalimit AS l ON l.id = m.limit_id
             WHERE m.hold_id = h.holder_id GROUP BY l.resource, l.clusters) AS due
         WHERE due.amount <> due.counted ORDER BY h.holder_id

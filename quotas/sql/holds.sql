@@ -63,8 +63,8 @@ BEGIN
     END IF;
     IF EXISTS (
         SELECT 1 FROM added WHERE added.kind = 'end' AND -added.amount IS DISTINCT FROM (
-            SELECT take.amount FROM quotas_holdmovement AS take
-            WHERE take.hold_id = added.hold_id AND take.limit_id = added.limit_id AND take.kind = 'take')
+            SELECT sum(took.amount) FROM quotas_holdmovement AS took
+            WHERE took.hold_id = added.hold_id AND took.limit_id = added.limit_id AND took.kind <> 'end')
     ) THEN
         RAISE EXCEPTION 'a hold gives back exactly what it took'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'end_is_minus_its_take';
@@ -79,13 +79,13 @@ BEGIN
     IF EXISTS (
         SELECT 1 FROM added
         JOIN quotas_hold AS h ON h.holder_id = added.hold_id JOIN quotas_quotalimit AS l ON l.id = added.limit_id
-        WHERE added.kind = 'take' AND (
+        WHERE added.amount > 0 AND (
             (h.amounts ->> l.resource)::bigint IS DISTINCT FROM added.amount
             OR NOT (cardinality(l.clusters) = 0 OR h.cluster_name = ANY (l.clusters)))
     ) OR EXISTS (
         SELECT 1 FROM (
             SELECT DISTINCT h.tenant_id, added.limit_id FROM added JOIN quotas_hold AS h ON h.holder_id = added.hold_id
-            WHERE added.kind = 'take'
+            WHERE added.amount > 0
         ) AS taken JOIN quotas_quotalimit AS l ON l.id = taken.limit_id
         WHERE l.id IS DISTINCT FROM quotas_nearest_limit(taken.tenant_id, l.resource, l.clusters)
     ) THEN
@@ -102,12 +102,14 @@ CREATE OR REPLACE FUNCTION quotas_given_back_hold_ended() RETURNS trigger LANGUA
     SET enable_hashjoin = off
     SET enable_mergejoin = off AS $$
 BEGIN
-    -- A new limit between takes over the line of a pending hold, whole.
+    -- A new limit between takes over the line of a pending hold, whole. One that moved may be below no such limit any more.
     IF EXISTS (
-        SELECT 1 FROM quotas_hold AS h JOIN quotas_quotalimit AS l ON l.id = NEW.limit_id
-        WHERE h.holder_id = NEW.hold_id AND h.state = 'pending' AND (h.amounts ->> l.resource)::bigint <> (
-            SELECT sum(m.amount) FROM quotas_holdmovement AS m JOIN quotas_quotalimit AS other ON other.id = m.limit_id
-            WHERE m.hold_id = h.holder_id AND other.resource = l.resource AND other.clusters = l.clusters)
+        SELECT 1 FROM quotas_hold AS h JOIN quotas_quotalimit AS l ON l.id = NEW.limit_id CROSS JOIN LATERAL (
+            SELECT sum(m.amount) AS amount FROM quotas_holdmovement AS m JOIN quotas_quotalimit AS other ON other.id = m.limit_id
+            WHERE m.hold_id = h.holder_id AND other.resource = l.resource AND other.clusters = l.clusters) AS counted
+        WHERE h.holder_id = NEW.hold_id AND h.state = 'pending' AND (h.amounts ->> l.resource)::bigint <> counted.amount
+            AND NOT (NEW.kind = 'move' AND counted.amount = 0
+                     AND quotas_nearest_limit(h.tenant_id, l.resource, l.clusters) IS NULL)
     ) THEN
         RAISE EXCEPTION 'a hold that gave something back must end in the same transaction'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'pending_hold_gave_nothing_back';
@@ -115,7 +117,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER quotas_given_back_hold_ended AFTER INSERT ON quotas_holdmovement
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.kind = 'end')
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.kind <> 'take')
     EXECUTE FUNCTION quotas_given_back_hold_ended();
 
 CREATE OR REPLACE FUNCTION quotas_keep() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -62,24 +62,6 @@ END $$;
 CREATE OR REPLACE TRIGGER quotas_guard_limit BEFORE INSERT OR UPDATE ON quotas_quotalimit
     FOR EACH ROW EXECUTE FUNCTION quotas_guard_limit();
 
-CREATE OR REPLACE FUNCTION quotas_keep_tenant_in_place() RETURNS trigger LANGUAGE plpgsql
-    SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off AS $$
-BEGIN
-    IF EXISTS (
-        SELECT 1 FROM quotas_hold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id
-        WHERE h.state = 'pending' AND (t.path IN (OLD.path, NEW.path)
-            OR starts_with(t.path, OLD.path || '/') OR starts_with(t.path, NEW.path || '/'))
-    ) THEN
-        RAISE EXCEPTION 'tenant % has pending holds and stays where it is', OLD.path
-            USING ERRCODE = 'restrict_violation', CONSTRAINT = 'tenant_with_pending_holds_stays';
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE OR REPLACE TRIGGER quotas_keep_tenant_in_place AFTER UPDATE ON tenancy_tenant
-    FOR EACH ROW WHEN (OLD.parent_id IS DISTINCT FROM NEW.parent_id) EXECUTE FUNCTION quotas_keep_tenant_in_place();
-
 CREATE OR REPLACE FUNCTION quotas_limit_counts_what_is_held() RETURNS trigger LANGUAGE plpgsql
     SET enable_hashjoin = off
     SET enable_mergejoin = off AS $$

@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from django.dispatch import Signal
 
 from foundation.problems import Conflict, Invalid, NotFound
+from foundation.transactions import retried
 from tenancy.engine.roles import Permission, Role
 from tenancy.locks import hold_tree, lock_to_remove
 from tenancy.models import MAX_DEPTH, NAME_PATTERN, Membership, RoleBinding, Tenant
@@ -18,7 +19,7 @@ from .audit import record_audit
 
 tenant_moves = Signal()
 """Sent before a tenant changes its parent, in the transaction of the move and under the tree's lock; arguments `tenant`
-and `new_parent`. A room that records usage by path refuses the move by raising a Problem.
+and `new_parent`. A room that records something by path prepares the move, or refuses it by raising a Problem.
 """
 
 
@@ -47,6 +48,7 @@ def create_tenant(
     return tenant
 
 
+@retried
 def change_tenant(
     actor: Actor,
     tenant_id: UUID,

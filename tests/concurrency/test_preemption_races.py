@@ -21,6 +21,7 @@ from quotas.engine.holds import Borrowing
 from quotas.models import Hold, QuotaLimit
 from quotas.operations import end_holds, put_limit
 from quotas.queries import discrepancies
+from tenancy.operations import change_tenant
 from tests.builders import (
     actor_for,
     bind,
@@ -152,6 +153,47 @@ def end(attempt):
         endings.end_attempts([Ending(attempt.id, AttemptState.PREEMPTED, "preempted_for_job", "")])
     with transaction.atomic():
         end_holds({attempt.id: "posted"})
+
+
+def test_a_tenant_moves_while_a_round_takes_back_what_it_borrowed(submitter, borrowers):
+    of(submitter, "acme/a", "mine")
+    moved, there = make_tenant("acme/b"), make_tenant("acme/c")
+    at_once(
+        [
+            lambda: quietly(operations.run_scheduling_cycle),
+            lambda: change_tenant(submitter, moved.id, parent_id=there.id),
+        ]
+    )
+    for _ in range(3):
+        operations.run_scheduling_cycle()
+    assert make_tenant("acme/c/b").id == moved.id
+    assert PreemptionVictim.objects.count() == 1, "its loan is taken back, once, wherever it is"
+    assert Attempt.objects.filter(stop_requested_at__isnull=False).count() == 1
+    held = dict(QuotaLimit.objects.values_list("tenant__path", "held"))
+    assert held == {"acme": 32_000, "acme/a": 0, "acme/c": 32_000, "acme/c/b": 32_000}
+    assert discrepancies() == ()
+
+
+def test_work_that_moves_to_where_it_borrows_nothing_while_the_engine_decides_is_not_stopped(
+    submitter, borrowers, monkeypatch
+):
+    of(submitter, "acme/a", "mine")
+    put_limit(submitter, "acme/c", "gpu", nominal=40_000)
+    moved, there = make_tenant("acme/b"), make_tenant("acme/c")
+
+    def decide_slowly(*given):
+        found = plan(*given)
+        assert found.decision is not None
+        change_tenant(submitter, moved.id, parent_id=there.id)
+        return found
+
+    with monkeypatch.context() as slow:
+        slow.setattr(preemption, "plan", decide_slowly)
+        operations.run_scheduling_cycle()
+    operations.run_scheduling_cycle()
+    assert not Preemption.objects.exists()
+    assert not Attempt.objects.filter(stop_requested_at__isnull=False).exists()
+    assert discrepancies() == ()
 
 
 def test_rounds_that_overlap_against_the_rule_take_no_more_than_was_borrowed(submitter, borrowers, monkeypatch):

@@ -21,6 +21,8 @@ from quotas.engine.holds import Borrowing
 from quotas.models import QuotaLimit
 from quotas.operations import delete_limit, end_holds, put_limit, take_holds
 from quotas.queries import discrepancies, standings
+from tenancy.models import Tenant
+from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM
 from tests.builders import hold_request, make_cluster, make_tenant
 from tests.laws import examples
@@ -31,7 +33,7 @@ amounts = st.dictionaries(st.sampled_from(["gpu", "cpu", "memory"]), st.integers
 
 
 class QuotaTree(RuleBasedStateMachine):
-    """Takes, ends, and limits put, cut and removed, in any order."""
+    """Takes, ends, limits put, cut and removed, and tenants moved, in any order."""
 
     holders = Bundle("holders")
 
@@ -39,11 +41,14 @@ class QuotaTree(RuleBasedStateMachine):
         super().__init__()
         self.life = transaction.atomic()
         self.life.__enter__()
-        for path in PATHS:
-            make_tenant(path)
+        self.tenants = {path: make_tenant(path).id for path in PATHS}
+        """By the path at the beginning."""
         for name in CLUSTERS:
             make_cluster("acme", name)
         self.pending = {}
+
+    def path_of(self, tenant):
+        return Tenant.objects.values_list("path", flat=True).get(id=self.tenants[tenant])
 
     def teardown(self):
         transaction.set_rollback(True)
@@ -54,7 +59,7 @@ class QuotaTree(RuleBasedStateMachine):
         asked=st.lists(st.tuples(st.sampled_from(PATHS), amounts, st.sampled_from(CLUSTERS)), min_size=1, max_size=4),
     )
     def take(self, asked):
-        requests = [hold_request(*each) for each in asked]
+        requests = [hold_request(self.path_of(tenant), *rest) for tenant, *rest in asked]
         outcomes = take_holds(requests)
         granted = [request for request in requests if outcomes[request.holder_id] is None]
         self.pending |= {request.holder_id: request for request in granted}
@@ -73,12 +78,16 @@ class QuotaTree(RuleBasedStateMachine):
         nominal=st.integers(0, 16),
         clusters=st.lists(st.sampled_from(CLUSTERS), unique=True, max_size=1),
         borrowing=st.builds(Borrowing, st.none() | st.integers(0, 8), st.none() | st.integers(0, 8)),
+        after=st.none() | st.just(60),
     )
-    def put(self, path, resource, nominal, clusters, borrowing):
+    def put(self, path, resource, nominal, clusters, borrowing, after):
         before = dict(QuotaLimit.objects.values_list("id", "held"))
         try:
             with transaction.atomic():
-                limit, _ = put_limit(SYSTEM, path, resource, nominal=nominal, clusters=clusters, borrowing=borrowing)
+                limit, _ = put_limit(
+                    SYSTEM, self.path_of(path), resource,
+                    nominal=nominal, clusters=clusters, borrowing=borrowing, reclaim_after=after,
+                )  # fmt: skip
         except (Conflict, Invalid):
             assert before == dict(QuotaLimit.objects.values_list("id", "held"))
             return
@@ -90,6 +99,16 @@ class QuotaTree(RuleBasedStateMachine):
         standing = list(QuotaLimit.objects.filter(removed_at__isnull=True).order_by("id"))
         if standing:
             delete_limit(SYSTEM, standing[number % len(standing)].id)
+
+    @rule(moved=st.sampled_from(PATHS[1:]), to=st.sampled_from(PATHS))
+    def move(self, moved, to):
+        """With all that it and those below it hold, or not at all."""
+        before = dict(QuotaLimit.objects.values_list("id", "held"))
+        try:
+            with transaction.atomic():
+                change_tenant(SYSTEM, self.tenants[moved], parent_id=self.tenants[to])
+        except (Conflict, Invalid):
+            assert before == dict(QuotaLimit.objects.values_list("id", "held"))
 
     @invariant()
     def books_are_right(self):
@@ -108,12 +127,13 @@ class QuotaTree(RuleBasedStateMachine):
         """Of all holds below the limit, those of no limit between; and what each next limit below claims."""
         below = [one for one in limits if is_alike(one, limit) and is_above(limit.tenant.path, one.tenant.path)]
         children = [one for one in below if not any(is_above(other.tenant.path, one.tenant.path) for other in below)]
+        paths = dict(Tenant.objects.values_list("id", "path"))
         own = sum(
             request.amounts.get(limit.resource, 0)
             for request in self.pending.values()
-            if is_above(limit.tenant.path, request.tenant_path, or_equal=True)
+            if is_above(limit.tenant.path, paths[request.tenant_id], or_equal=True)
             and (not limit.clusters or request.cluster_name in limit.clusters)
-            and not any(is_above(child.tenant.path, request.tenant_path, or_equal=True) for child in children)
+            and not any(is_above(child.tenant.path, paths[request.tenant_id], or_equal=True) for child in children)
         )
         return own + sum(max(self.held_at(child, limits), child.guaranteed) for child in children)
 

@@ -236,14 +236,22 @@ def refused_once_it_waited(attack, values, go_on):
     return at_once([strike, release_when_blocked])[0]
 
 
+@pytest.fixture
+def other():
+    """A department with one GPU."""
+    return make_limit("acme/sales", nominal="1").tenant
+
+
 @pytest.mark.parametrize("moved", ["acme/research/vision", "acme/research"])
-def test_a_tenant_is_not_moved_under_a_take_that_is_not_committed_yet(uncommitted_take, moved):
-    other = make_tenant("acme/sales")
+def test_a_tenant_is_moved_only_after_a_take_that_is_not_committed_yet_and_takes_it_along(
+    other, uncommitted_take, moved
+):
     attack = "UPDATE tenancy_tenant SET parent_id = %(other)s WHERE id = %(moved)s"
 
-    refused = refused_once_it_waited(attack, {"other": other.id, "moved": make_tenant(moved).id}, uncommitted_take)
+    outcome = refused_once_it_waited(attack, {"other": other.id, "moved": make_tenant(moved).id}, uncommitted_take)
 
-    assert refused == "tenant_with_pending_holds_stays"
+    assert outcome == "accepted"
+    assert {limit.tenant_path: limit.held for limit in limit_states()} == {"acme": 1000, "acme/sales": 1000}
     assert discrepancies() == ()
 
 

@@ -188,14 +188,15 @@ def _rows(report: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 
 @contextmanager
-def joined(gateway: Gateway, folder: Path, fleet: str) -> Iterator[ControlPlane]:
+def joined(gateway: Gateway, folder: Path, fleet: str, *, audit: bool = False) -> Iterator[ControlPlane]:
     """The one cluster of a fleet file, called like the folder, which is made, as a further cluster of the gateway. Jobs say that
-    they run there. At the end its jobs are cancelled and it is removed: the others' jobs must find what they found before.
+    they run there. At the end its jobs are cancelled and it is removed: the others' jobs must find what they found before. `audit`
+    keeps a log of every change there.
     """
     folder.mkdir(mode=0o755)
     fleet_file = folder / "fleet.yaml"
     fleet_file.write_text(fleet)
-    planes = start_fleet([folder.name], folder / "fleet", fleet_file=fleet_file)
+    planes = start_fleet([folder.name], folder / "fleet", fleet_file=fleet_file, audit=audit)
     try:
         cluster = gateway.register(planes[0])
         price(gateway)

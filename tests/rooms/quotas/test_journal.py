@@ -202,13 +202,6 @@ ATTACKS = {
         "DELETE FROM quotas_quotalimit WHERE id = %(limit)s",
         "quotas_holdmovement_limit_id",
     ),
-    "tenant moved with pending holds": (
-        (
-            "UPDATE tenancy_tenant SET parent_id = (SELECT id FROM tenancy_tenant WHERE path = 'acme/sales')"
-            " WHERE id = %(tenant)s"
-        ),
-        "tenant_with_pending_holds_stays",
-    ),
 }
 
 

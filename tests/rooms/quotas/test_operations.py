@@ -1,12 +1,11 @@
 import pytest
 
 from foundation.ids import new_id
-from foundation.problems import Conflict, Invalid, NotFound
+from foundation.problems import Invalid, NotFound
 from quotas.models import Hold, HoldMovement, QuotaLimit
 from quotas.operations import delete_limit, end_holds, put_limit, take_holds
 from quotas.queries import discrepancies, refusal_for_good
 from tenancy.models import AuditEntry
-from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM, NotAllowedHere, actor_for
 from tests.builders import bind, hold_request, make_cluster, make_limit, make_tenant, make_user
 
@@ -236,17 +235,3 @@ def test_what_fits_on_one_cluster_when_all_is_empty_is_not_refused_for_good():
     refusals = refusal_for_good("acme", [("south", {"gpu": 9000}), ("north", {"gpu": 9000})])
     assert [refusal.asked for refusal in refusals] == [9000, 9000]
     assert refusal_for_good("acme", []) is None
-
-
-def test_a_tenant_with_work_stays_where_it_is_until_that_has_ended():
-    make_limit("acme", nominal="8")
-    asked = hold_request("acme/research/vision")
-    make_tenant("acme/sales")
-    take_holds([asked])
-    moved, target = make_tenant("acme/research"), make_tenant("acme/sales")
-
-    with pytest.raises(Conflict) as refused:
-        change_tenant(SYSTEM, moved.id, parent_id=target.id)
-    assert refused.value.code == "tenant_holds_quota"
-    end_holds({asked.holder_id: "posted"})
-    assert change_tenant(SYSTEM, moved.id, parent_id=target.id).path == "acme/sales/research"
