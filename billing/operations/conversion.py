@@ -3,7 +3,7 @@
 The caller holds the price book, which rates of exchange wait for.
 """
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from billing import locks
 from billing.engine.conversion import EXPENSE, conversion_of, foreign_currencies
@@ -22,6 +22,9 @@ from foundation.turns import Turn, endless_turn
 
 from .entries import period_for, write
 from .failures import done_in_turn
+
+UNPOSTED = "ledger_is_what_segments_cost"
+"""What the database says of charges of a day that must be posted again first: a price was corrected since, or use was reported."""
 
 
 def convert_new(entry: Entry) -> None:
@@ -59,16 +62,28 @@ def convert_days(turn: Turn | None = None) -> int:
 
 @retried
 def convert_day(id_: int) -> bool:
-    """Whether all charges of a waiting day are converted now, at the rates that count. False if another worker has it."""
-    with transaction.atomic():
-        locks.read_price_book()
-        row = locks.claim_conversion_day(id_)
-        if row is None:
+    """Whether all charges of a waiting day are converted now, at the rates that count. False if another worker has it, or if the
+    day must be posted first: it waits for that.
+    """
+    try:
+        with transaction.atomic():
+            return _convert_charges(id_)
+    except IntegrityError as error:
+        if getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") == UNPOSTED:
             return False
-        converted = [_convert(convertible(one)) for one in charges_of_day(row.organisation_id, row.day)]
-        if all(converted):
-            row.delete()
-        return all(converted)
+        raise
+
+
+def _convert_charges(id_: int) -> bool:
+    """Converts those of a day in the caller's transaction."""
+    locks.read_price_book()
+    row = locks.claim_conversion_day(id_)
+    if row is None:
+        return False
+    converted = [_convert(convertible(one)) for one in charges_of_day(row.organisation_id, row.day)]
+    if all(converted):
+        row.delete()
+    return all(converted)
 
 
 def _convert(of: Convertible) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .judges import UNSETTLED, judging, runs_on, taken_away
 from .objects import Run
+from .scheduler import MICROSECONDS
 from .stage import CLUSTERS
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ def hide_pods(world: "World") -> None:
     name = CLUSTERS[world.faults.choose(CLUSTERS)]
     link, seconds = world.links[name], world.faults.between(*HIDDEN_SECONDS)
     link.hides_pods = True
+    now_us = world.scheduler.now_us
+    link.hidden_us.append((now_us, now_us + round(seconds * MICROSECONDS)))
     world.tell(name, f"shows no pods for {seconds:.0f} s")
 
     def show() -> None:

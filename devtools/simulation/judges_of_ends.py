@@ -1,6 +1,7 @@
 """What must hold of how attempts end: on evidence, for the reason that is shown, and with nothing left running."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from federation.engine.unseen import WHY
@@ -288,17 +289,20 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
 def removed_unseen(world: "World") -> list[Run]:
     """Runs that left no trace: Kueue ended them, and their pods were removed while the gateway could not see their cluster; or
     they began when their Job was already being deleted, and ended between two looks of the gateway; or their cluster was
-    destroyed before it had shown them, and an administrator attested that they are lost.
+    destroyed before it had shown them, and an administrator attested that they are lost; or their cluster refused to show pods
+    for as long as they ran, and the gateway, which had asked several times, deleted their Job before it ended.
     """
     clusters = [*world.clusters.values(), *world.removed]
     unseen = [(one, run) for one in clusters for run in one.runs if run.pod_uid not in one.shown]
     lost = {str(id_) for (id_,) in world.watch.rows(LOST)}
+    unended = {uid for (uid,) in world.watch.rows(UNENDED)}
     return [
         run
         for one, run in unseen
         if run.job_uid in one.reclaimed
         or _fell_between_looks(run)
         or (world.links[one.name].is_destroyed and run.attempt_id in lost)
+        or (run.job_uid in unended and _was_hidden(run, world.links[one.name].hidden_us))
     ]
 
 
@@ -306,7 +310,13 @@ def _fell_between_looks(run: Run) -> bool:
     return run.is_late and run.to_us is not None and run.to_us - run.from_us < BETWEEN_LOOKS_US
 
 
+def _was_hidden(run: Run, spans: Sequence[tuple[int, int]]) -> bool:
+    return run.to_us is not None and any(from_us <= run.from_us and run.to_us <= to_us for from_us, to_us in spans)
+
+
 LOST = "SELECT id FROM federation_attempt WHERE state = 'lost'"
+UNENDED = "SELECT uid FROM federation_remoteobject WHERE uid <> '' AND over_at IS NULL"
+"""Jobs whose end no cluster reported."""
 
 
 METERED = """

@@ -23,6 +23,8 @@ class Link:
         self.refuses_releases = False
         self.is_destroyed = False
         self.hides_pods = self.hangs = self.hides_logs = False
+        self.hidden_us: list[tuple[int, int]] = []
+        """From when to when it hid its pods."""
         self.lacks: set[str] = set()
         """Resources to which the gateway's credential has no right now."""
         self.lacked: set[str] = set()

@@ -29,6 +29,7 @@ from . import (
     outages,
     previewing,
     questions,
+    refusals,
     reservations,
     restores,
     silences,
@@ -95,6 +96,7 @@ class Mischief:
             **limit_forms.EVENTS,
             **reservations.EVENTS,
             **silences.EVENTS,
+            **refusals.EVENTS,
         }
         if event in elsewhere:
             elsewhere[event](self._world)

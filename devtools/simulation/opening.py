@@ -5,6 +5,7 @@ In these worlds, sessions may be unused for seconds only, and few tickets may wa
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -14,8 +15,8 @@ from django.db import Error, close_old_connections
 
 from federation.engine import sessions as engine
 from federation.engine.intake import sessions as intake
-from federation.operations import sessions
-from federation.queries.sessions import access_of
+from federation.operations import session_sockets, sessions
+from federation.queries.sessions import Access, access_of
 from foundation.problems import Problem
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM, Actor
@@ -44,6 +45,13 @@ LATE_SECONDS = (0.0, 0.0, 1.0, 70.0)
 """How long after a ticket was made it is used: the last one is too late."""
 LOOKS, LOOK_SECONDS = 40, 3.0
 SWEPT_SECONDS = 6.0
+SOCKETS = 0.5
+"""The share of the uses that open a WebSocket too."""
+BOARD: Any = SimpleNamespace(open=lambda _relay, _port, _request: None)
+RELAY: Any = None
+HANDSHAKE: Any = None
+"""What carries it to the pod is not simulated."""
+_usual_port_of = vars(session_sockets)["port_of"]
 _usual = engine.MIN_IDLE_SECONDS, engine.SEEN_SECONDS, engine.MOST_OPEN_TICKETS
 
 
@@ -53,6 +61,7 @@ def configure(*, is_on: bool) -> None:
     least, seen, most = (LEAST_IDLE, SEEN_SECONDS, MOST_TICKETS) if is_on else _usual
     vars(intake)["MIN_IDLE_SECONDS"] = least
     vars(sessions).update(SEEN_SECONDS=seen, MOST_OPEN_TICKETS=most)
+    vars(session_sockets)["port_of"] = (lambda _access: None) if is_on else _usual_port_of
 
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
@@ -149,6 +158,18 @@ class Visitor:
         if access is not None:
             sessions.note_use(attempt_id)
         self._told(asked, is_over=is_over, is_open=access is not None)
+        if access is not None and self._chance.random() < SOCKETS:
+            self._stay(actor, access)
+
+    def _stay(self, actor: Actor, access: Access) -> None:
+        """Opens a WebSocket, and keeps it for a while, as a process of the edge does."""
+        asked = self._ask(actor, "socket", access.attempt_id)
+        session_sockets.open_socket(BOARD, RELAY, access, HANDSHAKE)
+        asked.to_us, asked.answer, asked.told = self._world.scheduler.now_us, "ok", str(access.ticket_id)
+        self._world.scheduler.sleep(self._chance.uniform(0, PAUSE_SECONDS))
+        is_over = self._is_over(access.attempt_id)
+        if session_sockets.keep_open([access.ticket_id], [access.attempt_id]) and is_over:
+            self._object(f"a WebSocket of {access.attempt_id} stays open, which had ended or was being stopped")
 
     def _is_over(self, attempt_id: UUID) -> bool:
         return bool(self._world.watch.rows(OVER, attempt_id))
@@ -186,9 +207,18 @@ def a_session_is_stopped_only_if_it_is_not_used(world: "World") -> list[str]:
     for attempt, uses in used.items():
         if (count := sum(one.what == "open" for one in uses)) > opened.get(attempt, 0):
             found.append(f"the session {attempt} was opened {count} times, and {opened.get(attempt, 0)} by the trail")
-    return found
+    said = dict(world.watch.rows(OPENED_SOCKETS))
+    sockets = {str(one.told) for one in world.history.asked if (one.what, one.answer) == ("socket", "ok")}
+    return found + [
+        f"the WebSockets of the ticket {ticket} have {said.get(ticket, 0)} entries in the trail"
+        for ticket in sorted(sockets)
+        if said.get(ticket, 0) != 1
+    ]
 
 
+OPENED_SOCKETS = (
+    "SELECT detail ->> 'ticket', count(*) FROM tenancy_auditentry WHERE action = 'session.socket' GROUP BY 1"
+)
 STOPPED = """
 SELECT own.attempt_id::text, (extract(epoch FROM own.stopped_at) * 1000000)::bigint, (job.spec -> 'session' ->> 'idle_seconds')::int,
        EXISTS (SELECT FROM tenancy_auditentry AS entry WHERE entry.action = 'session.idle' AND entry.object_id = job.id::text)

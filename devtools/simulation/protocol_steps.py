@@ -71,6 +71,8 @@ class _Attempt:
     row: dict[str, Any] = field(default_factory=lambda: {"state": "free", "stop": "none", "uid": 0, "settled": False})
     token: int = 0
     object_name: str = ""
+    is_ordered: bool = False
+    """Whether its pods have gates, which are opened in an order."""
 
 
 def write_steps(world: "World", path: Path) -> None:
@@ -206,7 +208,9 @@ class _Projection:
         attempt = self._attempts.get(found["id"])
         return attempt is not None and attempt.token != found["claim_token"]
 
-    def _set_attempt(self, found: Mapping[str, Any], parts: dict[str, Any], words: list[str]) -> None:
+    def _set_attempt(
+        self, found: Mapping[str, Any], parts: dict[str, Any], words: list[str], *, is_restored: bool = False
+    ) -> None:
         attempt = self._attempts.get(found["id"])
         if attempt is None:
             if len(self._attempts) == MOST_ATTEMPTS:
@@ -215,11 +219,13 @@ class _Projection:
             self._about += ["again"] if attempt.number else []
             self._about += ["elastic"] if self._is_elastic else []
         attempt.token = found["claim_token"]
-        if attempt.row["settled"] and found["settled_at"] is None:
+        if attempt.row["settled"] and found["settled_at"] is None and not is_restored:
             raise _Leaves("its settlement is reopened")
         if found["stop_reason"] == ReasonCode.STARTED_IN_PART and attempt.row["stop"] == "none":
             raise _Leaves("only a part of it started")  # a recall of what runs, which its pods may refute
         is_stopping = found["stop_requested_at"] is not None
+        if attempt.is_ordered and found["released_at"] and found["stop_reason"] == ReasonCode.REFUSED_BY_CLUSTER:
+            raise _Leaves("the gates of its pods may not be opened")
         row = {
             "state": found["state"],
             "stop": STOPS.get(found["stop_reason"], "cause") if is_stopping else "none",
@@ -235,7 +241,7 @@ class _Projection:
         attempt = self._attempts[found["attempt_id"]]
         if found["position"]:
             raise _Leaves("a gang of several objects")
-        attempt.object_name = found["name"]
+        attempt.object_name, attempt.is_ordered = found["name"], bool(found["stretches"])
         if found["uid"]:
             number = self._uids[found["name"]].get(found["uid"])
             if number is None:
@@ -348,8 +354,7 @@ class _Projection:
                 free = {"state": "free", "stop": "none", "uid": 0, "settled": False, "cluster": attempt.row["cluster"]}
                 self._change(attempt, free, parts, words)
                 continue
-            attempt.row["settled"] = attempt.row["settled"] and row["settled_at"] is not None
-            self._set_attempt(row, parts, words)
+            self._set_attempt(row, parts, words, is_restored=True)
             uid = self._uids[attempt.object_name].get(objects[id_]["uid"], 0)
             self._change(attempt, attempt.row | {"uid": uid}, parts, words)
         yield self._step(noted.at_us, "restore", "; ".join(words), parts)

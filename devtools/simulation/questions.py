@@ -10,6 +10,8 @@ from federation.api.quote_answers import capacity_json, in_the_way_json, quote_j
 from federation.models import Job
 from federation.queries.quota_in_the_way import quota_in_the_way
 from federation.queries.quotes import capacity_of, quote_of
+from federation.queries.reservations import views_of, visible_reservations
+from foundation.clock import database_now
 from placement.answers.quotes import Offer
 from quotas.engine.origin import Origin
 from quotas.queries import standings, visible_limits
@@ -39,6 +41,7 @@ def ask(world: "World") -> None:
     world.wish("asks for a quote", lambda: _judge(world, quote_faults(actor, body | {"name": "asked"})))
     world.wish("asks for room", lambda: _judge(world, room_faults(actor, body)))
     world.wish("asks how limits stand", lambda: _judge(world, standing_faults(actor)))
+    world.wish("asks how reservations stand", lambda: _judge(world, reservation_faults(actor)))
     _look(world, actor, POLLS)
 
 
@@ -117,6 +120,17 @@ def standing_faults(actor: Actor) -> Iterator[str]:
         limit = next(limit for limit in limits if limit.id == limit_id)
         if min(one) < 0 or one.lent > limit.nominal or one.borrowed > limit.held or one.guaranteed > limit.nominal:
             yield f"the limit of {limit.nominal} {limit.resource} with {limit.held} held stands as {one}"
+
+
+def reservation_faults(actor: Actor) -> Iterator[str]:
+    """A reservation has and uses no negative quota, and the limit that it is said to be beyond is on its tenant's path."""
+    for view in views_of(list(visible_reservations(actor).order_by("id")), database_now()):
+        path = view.row.tenant.path
+        for line in view.quota:
+            if min(line.reserved, line.used) < 0:
+                yield f"of {line.reserved} {line.resource} reserved by {path}, {line.used} are used"
+        if view.beyond and not f"{path}/".startswith(f"{view.beyond.partition(' ')[0]}/"):
+            yield f"a reservation of {path} is beyond what it may reserve: {view.beyond}"
 
 
 EVENTS: dict[str, Callable[["World"], None]] = {"quota_asked": ask}

@@ -13,7 +13,7 @@ from tenancy.models import Tenant
 
 from .cluster import EXIT_CODE, RUN_SECONDS
 from .judges import judging
-from .stage import TEAMS, user
+from .stage import GPUS_PER_NODE, TEAMS, user
 
 if TYPE_CHECKING:
     from .world import World
@@ -31,12 +31,13 @@ def reserve(world: "World") -> None:
     name = f"evaluation-{world.scheduler.steps}-{lasts * 1000:.0f}"  # two at the same step are two reservations
     gpus = faults.choose(range(3)) + 2
     key, kind = f"reserve-{name}", int(lasts * 1000)
+    count, each = (2, GPUS_PER_NODE) if kind % 5 == 0 else (1, gpus)  # every fifth wants more than most limits have
 
     def make() -> None:
         at = clock.database_now().timestamp()
         body = {
             "tenant": _path(), "name": name, "ends_at": _text(at + begins + lasts),
-            "pod_sets": [{"count": 1, "cpu": "1", "memory": "1Gi", "gpu": {"count": gpus}}],
+            "pod_sets": [{"count": count, "cpu": "1", "memory": "1Gi", "gpu": {"count": each}}],
             "recall_seconds": RECALLS[kind % 3],
         }  # fmt: skip
         if begins:
@@ -97,6 +98,29 @@ def cancel_all() -> None:
     waiting = Job.objects.filter(state="queued").exclude(spec__constraints__reservation="").order_by("id")
     for job_id in waiting.values_list("id", flat=True):
         operations.request_cancellation(user("ada"), job_id)
+
+
+@judging
+def no_more_is_reserved_than_limits_allow(world: "World") -> list[str]:
+    """When a reservation was made, a limit on its tenant itself had at least what it reserves, unless limits or the tree changed."""
+    if any(world.faults.rates.get(kind) for kind in CHANGING_LIMITS) or world.lost_commits.spans:
+        return []
+    return [
+        f"{path} reserved {amount} of its {nominal} {resource}"
+        for path, resource, amount, nominal in world.watch.rows(RESERVED_BEYOND)
+    ]
+
+
+CHANGING_LIMITS = ("limit_cut", "limits_changed", "limits_shaped", "pressed", "tree_applied", "previewed")
+RESERVED_BEYOND = """
+SELECT tenant.path, quota.resource, own.value::bigint, quota.nominal
+  FROM quotas_reservedquota AS reserved
+ CROSS JOIN LATERAL jsonb_each_text(reserved.amounts) AS own
+  JOIN quotas_quotalimit AS quota ON quota.tenant_id = reserved.tenant_id AND quota.resource = own.key
+   AND quota.clusters = '{}'
+  JOIN tenancy_tenant AS tenant ON tenant.id = reserved.tenant_id
+ WHERE own.value::bigint > quota.nominal ORDER BY 1, 2, 3
+"""
 
 
 @judging

@@ -12,6 +12,7 @@ from billing.engine.ledger import Entry, Line
 from billing.models import Budget, ConversionDay, LedgerEntry, LedgerLine, Price, Rate
 from billing.operations import conversion, create_price, periods, posting, record_runs
 from billing.operations.conversion import convert_day, convert_days
+from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.exchange import NewRate, set_billing_currency, set_exchange_rate
 from billing.operations.prices import NewPrice
 from billing.queries import discrepancies, exchange
@@ -81,6 +82,26 @@ def test_a_charge_without_a_rate_waits_although_its_day_is_converted_meanwhile(m
     monkeypatch.setattr(conversion, "charges_of_day", read_and_wait)
     assert at_once([lambda: convert_day(row.id), post])[0]
     assert ConversionDay.objects.get().day == row.day
+    assert not discrepancies()
+
+
+def test_a_day_whose_price_was_corrected_is_converted_again_when_it_is_posted():
+    """Another worker posts the correction a moment later: the conversion before it fails nothing, and the day waits."""
+    cluster = priced_cluster(amount="2")
+    record_runs([make_run(cluster, "acme/one", started_at=at(5, 10), until_at=at(5, 11))])
+    set_billing_currency(SYSTEM, "acme", OCTOBER, "EUR")
+    posting.post_days()
+    agreed("0.9")
+    convert_days()
+    correct_price(SYSTEM, NewCorrection(Price.objects.get().id, Decimal(4), "USD", at(5), at(6), "as agreed"))
+    agreed("0.5")
+    assert convert_days() == 0
+    assert ConversionDay.objects.exists()
+    posting.post_days()
+    convert_days()
+    assert not ConversionDay.objects.exists()
+    converted = LedgerLine.objects.filter(account__kind="tenant_converted", currency="EUR")
+    assert sum(converted.values_list("amount", flat=True)) == 2
     assert not discrepancies()
 
 

@@ -31,7 +31,7 @@ def world(one, rows, **more):
     """A world that has one cluster and in which statements find these rows."""
     past = SimpleNamespace(spans=[], overlap=lambda *_: False)
     given: dict[str, Any] = {"clusters": {"east": one}, "removed": [], "lost_commits": past}
-    given |= {"links": {"east": SimpleNamespace(is_destroyed=False)}}
+    given |= {"links": {"east": SimpleNamespace(is_destroyed=False, hidden_us=[])}}
     watch = SimpleNamespace(rows=lambda statement, *_: rows.get(statement, []))
     return SimpleNamespace(watch=watch, scheduler=SimpleNamespace(now_us=999 * SECOND), **(given | more))
 
@@ -84,7 +84,32 @@ def test_only_what_a_destroyed_cluster_never_showed_need_not_be_metered(is_destr
     there = world(
         cluster([ran()], shown={"pod-0"} if is_shown else set()),
         {judges.LOST: [(ATTEMPT,)] if is_lost else []},
-        links={"east": SimpleNamespace(is_destroyed=is_destroyed)},
+        links={"east": SimpleNamespace(is_destroyed=is_destroyed, hidden_us=[])},
+    )
+    said = [] if is_excused else [f"job {JOB} ran 90000 GPU-ms and is metered 0 GPU-ms"]
+    assert judges.promise_15_what_ran_is_metered(there) == said
+
+
+@pytest.mark.parametrize(
+    ("hidden", "is_ended", "is_shown", "is_excused"),
+    [
+        ((0, 200), False, False, True),
+        ((60, 200), False, False, False),  # it could be seen when it began
+        ((0, 60), False, False, False),  # and here before it ended
+        ((0, 200), True, False, False),  # its Job said how many pods it had
+        ((0, 200), False, True, False),
+    ],
+)
+def test_only_what_was_deleted_unread_need_not_be_metered(hidden, is_ended, is_shown, is_excused):
+    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+
+    run = ran()
+    there = world(
+        cluster([run], shown={"pod-0"} if is_shown else set()),
+        {judges.UNENDED: [] if is_ended else [(run.job_uid,)]},
+        links={
+            "east": SimpleNamespace(is_destroyed=False, hidden_us=[(hidden[0] * SECOND, hidden[1] * SECOND)]),
+        },
     )
     said = [] if is_excused else [f"job {JOB} ran 90000 GPU-ms and is metered 0 GPU-ms"]
     assert judges.promise_15_what_ran_is_metered(there) == said

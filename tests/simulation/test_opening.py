@@ -14,6 +14,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "used a moment before": ({"used_us": 90 * SECOND}, "was used within"),
     "used, and never answered": ({"used_us": 90 * SECOND, "answer": "unknown"}, ""),
     "without an entry": ({"is_said": False}, "the trail does not say so"),
+    "a WebSocket without an entry": ({"sockets": 0}, "the WebSockets of the ticket ticket have 0 entries"),
+    "a WebSocket with two": ({"sockets": 2}, "have 2 entries"),
     "opened without an entry": ({"opened": 0}, "was opened 1 times, and 0 by the trail"),
 }
 
@@ -25,14 +27,19 @@ def module() -> Any:
     return opening
 
 
-def judged(*, used_us=0, answer="ok", is_said=True, opened=1, spans=()):
+def judged(*, used_us=0, answer="ok", is_said=True, opened=1, spans=(), sockets=1):
     """A session that is stopped after 100 s, and may be unused for 25."""
     rows = {module().STOPPED: [("a", 100 * SECOND, 25, is_said)], module().OPENED: [("a", opened)]}
+    rows[module().OPENED_SOCKETS] = [("ticket", sockets)]
     world = SimpleNamespace(
         faults=SimpleNamespace(rates={module().KIND: 1.0}),
         lost_commits=SimpleNamespace(spans=spans),
         history=SimpleNamespace(
-            asked=[Asked("ada", "open", "a", 0, 1, "ok"), Asked("ada", "use", "a", used_us, used_us + 1, answer)]
+            asked=[
+                Asked("ada", "open", "a", 0, 1, "ok"),
+                Asked("ada", "use", "a", used_us, used_us + 1, answer),
+                Asked("ada", "socket", "a", 0, 1, "ok", told="ticket"),
+            ]
         ),
         watch=SimpleNamespace(rows=lambda statement: rows[statement]),
     )

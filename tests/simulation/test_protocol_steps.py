@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from copy import deepcopy
+from typing import Any
 
 import pytest
 
@@ -224,3 +225,44 @@ def test_steps_are_written_of_each_run(beside):
     assert all(steps[0]["set"]["job"] == "queued" or steps[0]["kind"] == "leaves" for steps in jobs)
     assert sum(steps[-1]["kind"] == "leaves" for steps in jobs) < len(jobs) / 2
     assert any(first(steps, becomes("starting")) is not None and first(steps, shows("active")) for steps in jobs)
+
+
+JOB: dict[str, Any] = {"id": "job", "name": "train", "state": "queued", "spec": {}}
+PLACED: dict[str, Any] = {
+    "id": "attempt", "job_id": "job", "cluster_id": "east", "state": "reserved", "claim_token": 0, "stop_reason": "",
+    "stop_requested_at": None, "settled_at": None, "released_at": None,
+}  # fmt: skip
+OBJECT: dict[str, Any] = {"attempt_id": "attempt", "position": 0, "name": "swy", "uid": "", "stretches": []}
+TABLES = {"job": "federation_job", "attempt": "federation_attempt", "object": "federation_remoteobject"}
+
+
+def steps_after(*transactions, noted=()):
+    """The steps of a run with these transactions, each of which gives rows by their kind."""
+    from devtools.simulation.protocol_steps import Change, Run, steps_of  # noqa: PLC0415
+    from devtools.simulation.steps import Noted  # noqa: PLC0415
+
+    rows = [(str(at), TABLES[kind], row) for at, each in enumerate(transactions) for kind, row in each.items()]
+    changes = [Change(number, number, at, "worker", what, found) for number, (at, what, found) in enumerate(rows, 1)]
+    return list(steps_of(Run(0, {"east": 1}, changes, [Noted(at, at, kind, found=found) for at, kind, found in noted])))
+
+
+def test_an_attempt_that_was_settled_in_commits_that_were_lost_is_not_settled_after_the_restore():
+    placed = {"job": JOB | {"state": "dispatching"}, "attempt": PLACED, "object": OBJECT}
+    ended = {"attempt": PLACED | {"state": "abandoned", "settled_at": "now"}, "job": JOB}
+    known = {"rows": [{"what": TABLES[kind], **row} for kind, row in placed.items()]}
+    noted = [(4, "backup", {}), (6, "restore", known)]
+    *_, settled, last = steps_after({"job": JOB}, placed, ended, noted=noted)
+    assert of_attempts(settled)["0"]["settled"] is True
+    assert last["kind"] == "restore"
+    assert of_attempts(last)["0"] == {"state": "reserved", "settled": False}
+
+
+@pytest.mark.parametrize(
+    ("stretches", "released_at", "leaves"), [(["a"], "now", True), (["a"], None, False), ([], "now", False)]
+)
+def test_a_job_leaves_the_model_when_the_gates_of_its_ordered_pods_may_not_be_opened(stretches, released_at, leaves):
+    placed = {"attempt": PLACED, "object": OBJECT | {"stretches": stretches}}
+    released = PLACED | {"state": "starting", "released_at": released_at}
+    refused = released | {"stop_requested_at": "now", "stop_reason": "refused_by_cluster"}
+    *_, last = steps_after({"job": JOB}, placed, {"attempt": released}, {"attempt": refused})
+    assert (last["kind"] == "leaves") == leaves

@@ -242,7 +242,7 @@ fn is_free(step: Step) -> bool {
 /// Whether the step may be what an event of this kind shows: what a visit wrote is a step of its own worker.
 fn may_show(kind: &str, event: &Value, step: Step, one: &Possible) -> bool {
     match (kind, step) {
-        ("database", Step::Commit(w) | Step::Record(w)) => {
+        ("database", Step::Commit(w) | Step::HoldBack(w) | Step::Record(w)) => {
             event["visit"].as_u64().is_some_and(|visit| one.visits[w] == visit)
         }
         ("database", _) => !is_of_clusters(step) || matches!(step, Step::Compare(_)),

@@ -55,6 +55,7 @@ pub enum Step {
     Claim(usize, usize),
     Create(usize, Call),
     Commit(usize),
+    HoldBack(usize),
     Release(usize, Call),
     Look(usize, Call),
     Delete(usize, Call),
@@ -134,7 +135,7 @@ impl Protocol {
                 found.extend((0..NAMES).filter(|&a| s.db.rows[a].due).map(|a| Step::Claim(w, a)));
             }
             Worker::Start { .. } => found.extend(CALLS.map(|call| Step::Create(w, call))),
-            Worker::Commit { .. } => found.push(Step::Commit(w)),
+            Worker::Commit { .. } => found.extend([Step::Commit(w), Step::HoldBack(w)]),
             Worker::Release { .. } => found.extend(CALLS.map(|call| Step::Release(w, call))),
             Worker::Stop { .. } => found.extend(CALLS.map(|call| Step::Look(w, call))),
             Worker::Delete { .. } => found.extend(CALLS.map(|call| Step::Delete(w, call))),
@@ -158,6 +159,7 @@ impl Protocol {
             Step::Claim(w, a) => dispatch::claim(s, w, a),
             Step::Create(w, call) => dispatch::create(self, s, w, call),
             Step::Commit(w) => dispatch::commit(self, s, w),
+            Step::HoldBack(w) => dispatch::hold_back(s, w),
             Step::Release(w, call) => dispatch::release(self, s, w, call),
             Step::Look(w, call) => dispatch::look(self, s, w, call),
             Step::Delete(w, call) => dispatch::delete(self, s, w, call),

@@ -60,7 +60,10 @@ def _absence_from_a_list_ends(change: Change) -> None:
     change.put(buffer.Buffer, "add_jobs", add_jobs)
 
 
-@mutant(only({"list_lacks": 0.5, "rebuilt": 1}, run_seconds=(60, 200)), guard="absence_needs_request")
+@mutant(
+    only({"list_lacks": 0.9}, cancels=0, run_seconds=(200,), chaos_seconds=(120.0, 180.0)),
+    guard="absence_needs_request",
+)
 def _vanished_without_asking(change: Change) -> None:
     """What a comparison does not list is gone, without a request for it by uid."""
 

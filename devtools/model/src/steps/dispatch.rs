@@ -130,6 +130,24 @@ pub fn commit(model: &Protocol, s: &State, w: usize) -> Option<State> {
     Some(next)
 }
 
+/// `transitions.mark_created` alone: the attempt could run into a maintenance window, so `transitions.commit_to_start` does not
+/// commit to it. It is visited again, and may be recalled: so it happens only where recalls do.
+pub fn hold_back(s: &State, w: usize) -> Option<State> {
+    let Worker::Commit { a, uid, .. } = s.workers[w] else { return None };
+    let row = s.db.rows[a as usize];
+    if s.faults.recalls == 0 || row.token != w as u8 + 1 || !row.state.is_early() {
+        return None;
+    }
+    let mut next = s.clone();
+    let row = &mut next.db.rows[a as usize];
+    if row.state == AttemptState::Reserved {
+        row.state = AttemptState::Created;
+        row.uid = uid;
+    }
+    next.workers[w] = Worker::Idle;
+    Some(next)
+}
+
 /// Whether the attempt may be released now.
 fn write_commit(model: &Protocol, next: &mut State, w: usize, a: usize, uid: u8) -> bool {
     let standstill = next.db.standstill;
