@@ -13,7 +13,7 @@ from .api.commitments import (
 )
 from .api.conflicts import ConflictResolutionView, ConflictsView, ConflictView
 from .api.corrections import CorrectionsView
-from .api.credits import CreditPoliciesView, LostWorkView
+from .api.credits import CreditPoliciesView, CreditPreviewView, LostWorkView
 from .api.disputes import (
     InvoiceRemarksView,
     RemarkAnswerView,
@@ -26,6 +26,7 @@ from .api.exchange import BillingCurrenciesView, ExchangeRatesImportView, Exchan
 from .api.exports import FocusSchemaView, FocusView, UsageFileView
 from .api.forecasts import BudgetForecastView, ForecastView
 from .api.invoices import CreditNotesView, InvoicePdfView, InvoicesView, InvoiceTermsView, InvoiceView
+from .api.journal import JournalView
 from .api.node_hours import (
     NegativeNodeHoursView,
     NegativeNodeHourView,
@@ -42,6 +43,7 @@ from .api.periods import (
     PeriodView,
 )
 from .api.sharing import NegativeIdleAcceptanceView, NegativeIdleView, PoliciesView, SharingView
+from .api.sharing_preview import SharingPreviewView
 from .api.views import PricesView, UsageView
 from .web import (
     anomalies,
@@ -58,6 +60,7 @@ from .web import (
     lost_work,
     months,
     node_hours,
+    price_corrections,
     prices,
     sharing,
     usage,
@@ -83,6 +86,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("prices", PricesView.as_view(), name="api-prices"),
     path("prices/<uuid:price_id>/corrections", CorrectionsView.as_view(), name="api-price-corrections"),
     path("credit-policies", CreditPoliciesView.as_view(), name="api-credit-policies"),
+    path("credit-policies/preview", CreditPreviewView.as_view(), name="api-credit-policies-preview"),
     path("lost-work", LostWorkView.as_view(), name="api-lost-work"),
     path("egress-prices", EgressPricesView.as_view(), name="api-egress-prices"),
     path("egress-prices/<uuid:price_id>", EgressPriceView.as_view(), name="api-egress-price"),
@@ -91,6 +95,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("exchange-rates/import", ExchangeRatesImportView.as_view(), name="api-exchange-rates-import"),
     path("exports/focus", FocusView.as_view(), name="api-exports-focus"),
     path("exports/focus/schema", FocusSchemaView.as_view(), name="api-exports-focus-schema"),
+    path("exports/journal", JournalView.as_view(), name="api-exports-journal"),
     path("forecast", ForecastView.as_view(), name="api-forecast"),
     path("invoice-remarks", RemarksView.as_view(), name="api-invoice-remarks"),
     path("invoice-remarks/<uuid:remark_id>", RemarkView.as_view(), name="api-invoice-remark"),
@@ -134,6 +139,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("node-hours/<uuid:row_id>", NegativeNodeHourView.as_view(), name="api-node-hour"),
     path("node-hours/<uuid:row_id>/accept", NodeHourAcceptanceView.as_view(), name="api-node-hour-accept"),
     path("sharing-policies", PoliciesView.as_view(), name="api-sharing-policies"),
+    path("sharing-policies/preview", SharingPreviewView.as_view(), name="api-sharing-policies-preview"),
     path("usage", UsageView.as_view(), name="api-usage"),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
@@ -168,6 +174,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("usage/", usage.usage, name="usage"),
     path("usage/files/", files.files, name="files"),
     path("prices/", prices.prices, name="prices"),
+    path("prices/<uuid:price_id>/", price_corrections.price, name="price"),
     path("prices/egress/", egress.egress, name="egress"),
     path("prices/egress/<uuid:price_id>/end/", egress.end, name="egress-end"),
 ]

@@ -257,6 +257,12 @@ class _Figures:
         }
 
 
+def show_budgets(budgets: Sequence[Budget]) -> list[dict[str, Any]]:
+    """The budgets as the API shows them."""
+    figures = _Figures(list(budgets))
+    return [figures.show(one) for one in budgets]
+
+
 def show_budget(
     budget: Budget, state: PeriodState, alerts: list[BudgetAlert], expected: list[BudgetForecastAlert]
 ) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.engine.credits import LossCause
+from billing.engine.months import month_before
 from billing.models import CreditPolicy
-from billing.operations.credits import NewCreditPolicy, set_credit_policy
-from billing.queries.credits import LostWorkReport, lost_work_report, visible_credit_policies
+from billing.operations.credits import NewCreditPolicy, preview_credit_policy, set_credit_policy
+from billing.queries.credits import LostLine, LostWorkReport, lost_work_report, visible_credit_policies
 from foundation.clock import now
 from foundation.plain_json import instant
 from foundation.problems import Invalid
@@ -31,6 +32,20 @@ class CreditPolicyCreate(StrictShape):
     effective_from = Text(max_length=7, help_text="YYYY-MM: a month that is not closed.")
     causes = serializers.ListField(
         child=serializers.ChoiceField(CAUSES), max_length=len(CAUSES), help_text="Empty: all lost work is charged."
+    )
+
+
+class CreditPolicyPreview(StrictShape):
+    """The causes of a policy that is not set yet, and the month to try it on."""
+
+    organisation = Text(max_length=63, help_text="Its path.")
+    causes = serializers.ListField(
+        child=serializers.ChoiceField(CAUSES), max_length=len(CAUSES), help_text="Empty: all lost work is charged."
+    )
+    month = Text(
+        max_length=7,
+        required=False,
+        help_text="YYYY-MM: one that has begun, also a closed one. Default: the last month.",
     )
 
 
@@ -66,6 +81,31 @@ class LostWorkShown(serializers.Serializer[Any]):
     items = LostLineShown(many=True)
 
 
+class CreditPreviewLineShown(LostLineShown):
+    """A line of lost work, and what of it the policy would not charge."""
+
+    credits_by_policy = serializers.CharField(help_text="As `credits`, if the policy applied to the whole month.")
+
+
+class CreditPreviewTotalShown(serializers.Serializer[Any]):
+    """The credits of a month in one currency, as it is and by the policy."""
+
+    currency = serializers.CharField()
+    credits = serializers.CharField()
+    credits_by_policy = serializers.CharField()
+    difference = serializers.CharField(help_text="Negative: less would be charged.")
+
+
+class CreditPreviewShown(serializers.Serializer[Any]):
+    """What a policy would have credited in a month. Nothing was changed."""
+
+    organisation = serializers.CharField()
+    month = serializers.CharField()
+    causes = serializers.ListField(child=serializers.ChoiceField(CAUSES), help_text="Those of the policy.")
+    items = CreditPreviewLineShown(many=True)
+    totals = CreditPreviewTotalShown(many=True)
+
+
 class CreditPoliciesView(ApiView):
     """`/credit-policies`."""
 
@@ -89,6 +129,18 @@ class CreditPoliciesView(ApiView):
             return status.HTTP_201_CREATED, show_credit_policy(set_credit_policy(self.actor, wanted))
 
         return self.created(request, None, "credit-policies", produce)
+
+
+class CreditPreviewView(ApiView):
+    """`/credit-policies/preview`."""
+
+    @extend_schema(operation_id="credit_policies_preview", request=CreditPolicyPreview, responses=CreditPreviewShown)
+    def post(self, request: Request) -> Response:
+        """Returns what a policy with these causes would have credited in a month, beside what was credited. Changes nothing."""
+        fields = self.read(CreditPolicyPreview)
+        month = month_from("month", fields["month"]) if "month" in fields else month_before(now().date())
+        wanted = NewCreditPolicy(fields["organisation"], month, fields["causes"])
+        return Response(show_preview(*preview_credit_policy(self.actor, wanted, month)))
 
 
 class LostWorkView(ApiView):
@@ -124,11 +176,30 @@ def show_lost_work(report: LostWorkReport) -> dict[str, Any]:
         "organisation": report.organisation,
         "month": f"{report.month:%Y-%m}",
         "causes": list(report.causes),
+        "items": [_line(one) for one in report.lines],
+    }
+
+
+def show_preview(before: LostWorkReport, after: LostWorkReport) -> dict[str, Any]:
+    """A month as it is and as it would be by a policy, as the API shows it."""
+    now_, then = before.credits_by_currency(), after.credits_by_currency()
+    return show_lost_work(after) | {
         "items": [
-            {
-                "tenant": line.tenant, "cause": line.cause, "currency": line.currency, "runs": line.runs,
-                "gpu_hours": f"{line.gpu_hours:.6f}", "cost": f"{line.cost:.12f}", "credits": f"{line.credits:.12f}",
-            }
-            for line in report.lines
+            {**_line(one), "credits_by_policy": f"{other.credits:.12f}"}
+            for one, other in zip(before.lines, after.lines, strict=True)
         ],
+        "totals": [
+            {
+                "currency": currency, "credits": f"{now_[currency]:.12f}", "credits_by_policy": f"{then[currency]:.12f}",
+                "difference": f"{then[currency] - now_[currency]:.12f}",
+            }
+            for currency in sorted(now_)
+        ],
+    }  # fmt: skip
+
+
+def _line(line: LostLine) -> dict[str, Any]:
+    return {
+        "tenant": line.tenant, "cause": line.cause, "currency": line.currency, "runs": line.runs,
+        "gpu_hours": f"{line.gpu_hours:.6f}", "cost": f"{line.cost:.12f}", "credits": f"{line.credits:.12f}",
     }  # fmt: skip

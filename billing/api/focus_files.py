@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from itertools import chain, islice
 
@@ -55,20 +55,21 @@ def file_name(dataset: Dataset, version: focus.Version, tenant_path: str, month:
     return f"{kind_of(dataset, version)}-{tenant_path.replace('/', '-') or 'all'}-{month:%Y-%m}.csv"
 
 
-def as_csv(rows: Iterable[Mapping[str, str]], columns: tuple[str, ...]) -> Iterator[bytes]:
-    """A header and the rows. No text can be taken for a formula."""
+def as_csv(
+    rows: Iterable[Mapping[str, str]], columns: tuple[str, ...], texts: Collection[str] | None = None
+) -> Iterator[bytes]:
+    """A header and the rows. No text can be taken for a formula. `texts`: the columns of text; by default those that are not numbers
+    in FOCUS.
+    """
+    texts = {*columns} - WRITTEN_AS_THEY_ARE if texts is None else texts
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(columns)
     for number, row in enumerate(rows, start=1):
-        writer.writerow([_cell(name, row.get(name, "")) for name in columns])
+        writer.writerow([inert(row.get(name, "")) if name in texts else row.get(name, "") for name in columns])
         if not number % ROWS_AT_ONCE:
             yield _taken(text)
     yield _taken(text)
-
-
-def _cell(name: str, value: str) -> str:
-    return value if name in WRITTEN_AS_THEY_ARE else inert(value)
 
 
 def _taken(text: io.StringIO) -> bytes:

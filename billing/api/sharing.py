@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -169,24 +170,28 @@ class PoliciesView(ApiView):
     )
     def post(self, request: Request) -> Response:
         """Sets who bears idle capacity and the platform, from a month on."""
-        fields = self.read(SharingPolicyCreate)
-        cost = fields.get("platform_cost")
-        weights = fields.get("platform_weights", [])
-        if len(weights) > MOST_WEIGHTS:
-            raise Invalid.field("platform_weights", "out_of_range", f"at most {MOST_WEIGHTS}")
-        wanted = NewPolicy(
-            organisation=fields["organisation"],
-            effective_from=month_from("effective_from", fields["effective_from"]),
-            idle=fields["idle"],
-            platform=fields.get("platform", SharingPolicy.Platform.PROPORTIONAL),
-            platform_weights={one["tenant"]: one["weight"] for one in weights},
-            **({"platform_cost": cost[0], "platform_currency": cost[1]} if cost else {}),
-        )
+        wanted = wanted_policy(self.read(SharingPolicyCreate))
 
         def produce() -> tuple[int, dict[str, Any]]:
             return status.HTTP_201_CREATED, show_policy(set_policy(self.actor, wanted))
 
         return self.created(request, None, "sharing-policies", produce)
+
+
+def wanted_policy(fields: Mapping[str, Any]) -> NewPolicy:
+    """The policy that a request of the shape `SharingPolicyCreate` describes. Raises Invalid."""
+    cost = fields.get("platform_cost")
+    weights = fields.get("platform_weights", [])
+    if len(weights) > MOST_WEIGHTS:
+        raise Invalid.field("platform_weights", "out_of_range", f"at most {MOST_WEIGHTS}")
+    return NewPolicy(
+        organisation=fields["organisation"],
+        effective_from=month_from("effective_from", fields["effective_from"]),
+        idle=fields["idle"],
+        platform=fields.get("platform", SharingPolicy.Platform.PROPORTIONAL),
+        platform_weights={one["tenant"]: one["weight"] for one in weights},
+        **({"platform_cost": cost[0], "platform_currency": cost[1]} if cost else {}),
+    )
 
 
 class NegativeIdleView(ApiView):

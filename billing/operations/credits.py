@@ -12,6 +12,7 @@ from billing.engine.credits import LossCause
 from billing.engine.rating import whole_milliseconds
 from billing.models import CreditPolicy, LostWork
 from billing.queries.charges import losses_of
+from billing.queries.credits import LostWorkReport, lost_work_report
 from billing.queries.sharing import organisation_at
 from foundation.problems import Invalid
 from foundation.rows import insert_rows
@@ -35,10 +36,7 @@ class NewCreditPolicy:
 def set_credit_policy(actor: Actor, wanted: NewCreditPolicy) -> CreditPolicy:
     """The policy. Raises NotFound, NotAllowedHere, Invalid (`unknown_value`), Conflict `month_is_closed`."""
     organisation = organisation_at(actor, wanted.organisation, may_close=True)
-    causes = sorted(set(wanted.causes))
-    if unknown := [cause for cause in causes if cause not in set(LossCause)]:
-        known = ", ".join(LossCause)
-        raise Invalid.field("causes", "unknown_value", f"{unknown[0][:50]} is not one of {known}")
+    causes = _known(wanted.causes)
     with in_open_months(), transaction.atomic():
         locks.rewrite_price_book()
         policy = CreditPolicy.objects.create(
@@ -51,6 +49,25 @@ def set_credit_policy(actor: Actor, wanted: NewCreditPolicy) -> CreditPolicy:
         )  # fmt: skip
     policy.refresh_from_db()
     return policy
+
+
+def preview_credit_policy(actor: Actor, wanted: NewCreditPolicy, month: date) -> tuple[LostWorkReport, LostWorkReport]:
+    """The lost work of a month as it is, and as if the policy applied to all of it, from everything recorded. Writes nothing.
+
+    Raises what setting the policy would raise but `month_is_closed`, and Invalid `in_the_future` for the month.
+    """
+    organisation = organisation_at(actor, wanted.organisation, may_close=True)
+    causes = _known(wanted.causes)
+    before = lost_work_report(actor, organisation.path, month)
+    return before, before.under(causes)
+
+
+def _known(wanted: Collection[str]) -> list[str]:
+    causes = sorted(set(wanted))
+    if unknown := [cause for cause in causes if cause not in set(LossCause)]:
+        known = ", ".join(LossCause)
+        raise Invalid.field("causes", "unknown_value", f"{unknown[0][:50]} is not one of {known}")
+    return causes
 
 
 def record_lost_work(found: Mapping[UUID, tuple[str, datetime | None]]) -> int:

@@ -39,18 +39,18 @@ class Effect:
 
 def price_to_correct(actor: Actor, price_id: UUID) -> Price:
     """The price. NotFound if the actor may not see it; NotAllowedHere if they may only see it."""
-    price = _visible_price(actor, price_id)
+    price = visible_price(actor, price_id)
     require_at_owner(actor, price.rate.cluster, Permission.MANAGE_PRICES)
     return price
 
 
 def corrections_of_price(actor: Actor, price_id: UUID) -> QuerySet[PriceCorrection]:
     """The corrections of the price's rate, which anyone who sees the price may see."""
-    return PriceCorrection.objects.filter(rate=_visible_price(actor, price_id).rate)
+    return PriceCorrection.objects.filter(rate=visible_price(actor, price_id).rate)
 
 
-def _visible_price(actor: Actor, price_id: UUID) -> Price:
-    """Also that of a cluster that was removed: what ran there was paid for."""
+def visible_price(actor: Actor, price_id: UUID) -> Price:
+    """The price; NotFound if the actor may not see it. Also that of a cluster that was removed: what ran there was paid for."""
     prices = Price.objects.filter(rate__cluster__in=visible_clusters(actor, with_removed=True))
     price = prices.select_related("rate__cluster__owner").filter(id=price_id).first()
     if price is None:

@@ -1,7 +1,7 @@
 """Credit policies, and what lost work costs: by tenant and cause, charged or not."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -42,6 +42,19 @@ class LostWorkReport:
     causes: tuple[str, ...]
     lines: tuple[LostLine, ...]
 
+    def under(self, causes: Sequence[str]) -> "LostWorkReport":
+        """The same if exactly these causes were not charged: then the cost of their lines is credited, and nothing else."""
+        lines = (replace(one, credits=-one.cost if one.cause in causes else NOTHING) for one in self.lines)
+        return replace(self, causes=tuple(causes), lines=tuple(lines))
+
+    def credits_by_currency(self) -> Mapping[str, Decimal]:
+        """What is not charged of all these lines, for each currency of their prices."""
+        sums: dict[str, Decimal] = {}
+        for one in self.lines:
+            if one.currency:
+                sums[one.currency] = sums.get(one.currency, NOTHING) + one.credits
+        return sums
+
 
 def visible_credit_policies(actor: Actor) -> QuerySet[CreditPolicy]:
     """The policies of the organisations that the actor may see as a whole."""
@@ -79,6 +92,7 @@ def _lines(tenants: Sequence[Any], start: datetime, until: datetime) -> tuple[Lo
         return tuple(LostLine(*row) for row in cursor.fetchall())
 
 
+NOTHING = Decimal(0)
 MOST_POLICIES = 50
 AN_HOUR = 3_600_000
 LOST_COSTS = """

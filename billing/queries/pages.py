@@ -42,6 +42,7 @@ class Spend:
 class PriceLine:
     """A price with its period of validity. `state` is `active`, `pending` (later) or `expired`."""
 
+    id: UUID
     cluster: str
     flavor: str
     capacity_type: str
@@ -138,6 +139,7 @@ def _price_line(price: Price, at: datetime) -> PriceLine:
     state = "pending" if start > at else "expired" if end is not None and end <= at else "active"
     often = price.interruptions_per_hour
     return PriceLine(
+        id=price.id,
         cluster=price.rate.cluster.name,
         flavor=price.rate.flavor,
         capacity_type=price.rate.capacity_type,

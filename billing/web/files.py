@@ -19,7 +19,7 @@ ABOUT = {
     "cost-and-usage": ("Cost and Usage", "Each job, flavor, price and day, and the other entries of the month"),
     "billing-period": ("Billing Period", "Whether the month is open or closed"),
     "invoice-detail": ("Invoice Detail", "The lines and taxes of invoices and credit notes"),
-    "contract-commitment": ("Contract Commitment", "Columns without rows: the gateway has no commitments"),
+    "contract-commitment": ("Contract Commitment", "What was paid in advance, and for which term"),
 }
 
 TABLES = (("csv", "for any tool"), ("xlsx", "for spreadsheets"))
@@ -43,6 +43,8 @@ class MonthShown:
     organisation: str
     state: str
     documents: str
+    journal: str
+    """The query that gets its journal; empty for readers of a part of the organisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ def files(request: HttpRequest, actor: Actor) -> HttpResponse:
         MonthShown(
             one.organisation.path, one.period.state if one.period else "open",
             ", ".join(document.number for document in documents_in([one], month)),
+            _words(organisation=one.organisation.path, month=f"{month:%Y-%m}") if one.is_whole else "",
         )
         for one in accounts
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Prices by cluster and flavor with their period of validity, and setting a new one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -81,9 +81,9 @@ def _page(request: HttpRequest, actor: Actor, form: Form, *, status: int = 200) 
 
 def _wanted(values: dict[str, str]) -> NewPrice:
     errors: list[FieldError] = []
-    unit_price = _amount("unit_price", values, errors)
+    unit_price = amount_of("unit_price", values, errors)
     cpu_price, memory_price = (
-        _amount(name, values, errors) if values.get(name, "").strip() else None
+        amount_of(name, values, errors) if values.get(name, "").strip() else None
         for name in ("cpu_price", "memory_price")
     )
     often = _frequency(values.get("interruptions_per_hour", ""), errors)
@@ -107,7 +107,8 @@ def _wanted(values: dict[str, str]) -> NewPrice:
     )
 
 
-def _amount(name: str, values: dict[str, str], errors: list[FieldError]) -> Decimal:
+def amount_of(name: str, values: Mapping[str, str], errors: list[FieldError]) -> Decimal:
+    """The price that the user typed into the control; 0, and one more error, if it is none."""
     amount = decimal_of(values.get(name, ""))
     if not amount.is_finite() or not 0 <= amount < MOST_PRICE or amount != round(amount, PLACES):
         errors.append(FieldError(name, "bad_format", f"a number such as 2.74, at most {PLACES} decimals"))

@@ -270,7 +270,7 @@ class Cluster:
                 node = next((node for node in self.nodes.values() if self._fits(pod, node)), None)
                 if node is None:
                     if not pod.reason:
-                        pod.reason = "Unschedulable: 0 nodes are available"
+                        pod.reason = "Unschedulable: 0/9 nodes are available: 9 Insufficient nvidia.com/gpu."
                         self._changed("changed", "pod", pod)
                     continue
                 pod.node, pod.reason = node.name, ""

@@ -80,7 +80,7 @@ def promise_3_a_job_that_could_not_start_tries_another_cluster(world: "World") -
 
 NEVER_BEGUN = """
 SELECT job_id, number, cluster_id,
-       end_reason IN ('did_not_start', 'started_in_part', 'cannot_start', 'create_failed', 'services_closed')
+       end_reason IN ('did_not_start', 'started_in_part', 'blocked_in_part', 'cannot_start', 'create_failed', 'services_closed')
        AND NOT EXISTS (SELECT FROM federation_diagnosis AS diagnosis
                         WHERE diagnosis.attempt_id = attempt.id AND NOT starts_with(diagnosis.rule, 'Default: ')),
        (extract(epoch FROM finished_at) * 1000000)::bigint, (extract(epoch FROM reserved_at) * 1000000)::bigint

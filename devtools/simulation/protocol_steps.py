@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from federation.engine.in_part import IN_PART
 from federation.engine.names import LABEL_ATTEMPT
 from placement.values.reason_codes import ReasonCode
 
@@ -221,7 +222,7 @@ class _Projection:
         attempt.token = found["claim_token"]
         if attempt.row["settled"] and found["settled_at"] is None and not is_restored:
             raise _Leaves("its settlement is reopened")
-        if found["stop_reason"] == ReasonCode.STARTED_IN_PART and attempt.row["stop"] == "none":
+        if found["stop_reason"] in IN_PART and attempt.row["stop"] == "none":
             raise _Leaves("only a part of it started")  # a recall of what runs, which its pods may refute
         is_stopping = found["stop_requested_at"] is not None
         if attempt.is_ordered and found["released_at"] and found["stop_reason"] == ReasonCode.REFUSED_BY_CLUSTER:

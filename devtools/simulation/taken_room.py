@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from federation.engine.in_part import IN_PART
 from federation.engine.names import LABEL_ATTEMPT
 
 from .backend.base import Stage
@@ -170,7 +171,7 @@ def promise_8_what_may_become_whole_is_not_recalled(world: "World") -> list[str]
     others, found = taken_away(world), []
     waits = [wait for of_cluster in world.waits.values() for wait in of_cluster.known.values()]
     for id_, _, _, stop_reason, asked_us, _, number, job_id, _ in world.watch.rows(ENDED):
-        if stop_reason != "started_in_part" or str(id_) in others:
+        if stop_reason not in IN_PART or str(id_) in others:
             continue
         own = [wait for wait in waits if wait.attempt_id == str(id_) and wait.from_us <= asked_us - PATIENCE_US]
         if not any(wait.to_us is None or wait.to_us >= asked_us for wait in own):

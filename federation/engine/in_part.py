@@ -5,16 +5,29 @@ seen, so that a pod that replaces another has its own. A place for which no pod 
 ask the cluster.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from placement.values.reason_codes import ReasonCode
+
 PATIENCE = timedelta(minutes=15)
 """As long as an attempt has to start."""
 SHOWN_AFTER = timedelta(seconds=20)
 """What waits for less time is not shown: it is on its way."""
+IN_PART = frozenset({ReasonCode.STARTED_IN_PART, ReasonCode.BLOCKED_IN_PART})
+"""Why an attempt of which a part runs is recalled."""
 _ENDED = frozenset({"Succeeded", "Failed"})
+_SCHEDULER = re.compile(r"0/[0-9]+ nodes are available: (.+?)\.( |$)")
+_ROOM = re.compile(
+    r"[0-9]+ (Insufficient (?!ephemeral-storage$)\S+|Too many pods|cannot allocate all claims"
+    r"|node\(s\) (had untolerated taint.*|were unschedulable|didn't match Pod's node affinity/selector))"
+)
+"""What a scheduler names if a node that placement counted on is full, closed or gone. The gateway itself writes the node selectors of
+pods. Local disk and volumes are not here: placement does not count them, so jobs can ask for what no node has.
+"""
 
 
 class Pod(Protocol):
@@ -129,6 +142,25 @@ class Overdue:
 def is_overdue(parts: Iterable[Part], now: datetime) -> bool:
     """Whether the attempt with these objects is not whole, and has waited for too long."""
     return any(part.is_overdue(now) for part in parts)
+
+
+def why_in_part(parts: Iterable[Part], now: datetime) -> ReasonCode:
+    """Why these objects did not become whole: the cluster says of each pod that has waited for too long that it lacks room which
+    placement had counted, or there is another cause. A cluster that does not say why proves nothing.
+    """
+    found = [(part, part.overdue(now)) for part in parts]
+    waits = [one for part, overdue in found for one in part.waits if one.uid in overdue.uids]
+    is_taken = bool(waits) and not any(overdue.indices for _, overdue in found)
+    is_taken = is_taken and all(lacks_only_room(one.words) for one in waits)
+    return ReasonCode.STARTED_IN_PART if is_taken else ReasonCode.BLOCKED_IN_PART
+
+
+def lacks_only_room(words: str) -> bool:
+    """Whether a cluster's words for a pod without a node name nothing but a lack of room that placement counts. Words that were cut
+    off before their end do not.
+    """
+    said = _SCHEDULER.search(words)
+    return said is not None and all(_ROOM.fullmatch(one) for one in re.split(r", (?=[0-9]+ )", said[1]))
 
 
 def told(parts: Sequence[Part], now: datetime) -> str:

@@ -18,6 +18,7 @@ from clusters.drivers import (
     Stale,
 )
 from clusters.engine.permissions import CREATE_SECRETS, Right
+from federation.engine.in_part import IN_PART
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
 from federation.engine.objects.ranks import GATE, INDEX_LABEL, wishes_of
@@ -308,7 +309,7 @@ async def _refuting_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequ
     """The pods that show that a recall has no reason any more, or that go on because the plan of their move has ended; None if it
     has, or if an object's deletion has begun, because then the attempt cannot continue.
     """
-    if attempt.stop_reason == ReasonCode.STARTED_IN_PART:
+    if attempt.stop_reason in IN_PART:
         return await pods_unless_in_part(driver, attempt)
     pods: Sequence[PodSeen] = ()
     if attempt.stop_reason in RECALLS:

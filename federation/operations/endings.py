@@ -21,6 +21,7 @@ import billing.operations
 import quotas.operations
 from federation.engine.artifacts import unannounced_text
 from federation.engine.failures.rules import Step
+from federation.engine.in_part import IN_PART
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.retries import Cause, retries_of
 from federation.locks import lock_attempts, lock_jobs_of
@@ -111,7 +112,7 @@ def _unless_suspended(job: Job, attempt: Attempt, ending: Ending, diagnosis: Dia
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
     if ending.reason == ReasonCode.PODS_GONE:
         what = "was interrupted"
-    if ending.reason == ReasonCode.STARTED_IN_PART:
+    if ending.reason in IN_PART:
         what = "ran only in part"
     if ending.reason in (
         ReasonCode.SUSPENDED,
@@ -128,8 +129,8 @@ def _is_given_up(job: Job, ending: Ending, diagnosis: Diagnosis | None) -> bool:
     """Whether no further cluster is tried."""
     if ending.reason == ReasonCode.CANNOT_START and diagnosis is not None:
         return diagnosis.step == Step.STOP
-    if ending.reason == ReasonCode.STARTED_IN_PART:
-        return _ends_before(job, ending.reason) + 1 > retries_of(job.spec).of(Cause.INFRASTRUCTURE)
+    if ending.reason in IN_PART:
+        return _ends_before(job, *IN_PART) + 1 > retries_of(job.spec).of(Cause.INFRASTRUCTURE)
     return ending.reason == REFUSED and _ends_before(job, ending.reason) + 1 >= MOST_REFUSALS
 
 
@@ -142,9 +143,9 @@ def _again(job: Job, attempt: Attempt, what: str, ending: Ending, diagnosis: Dia
     return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, f"{told} {follows}", wait_seconds=wait_seconds)
 
 
-def _ends_before(job: Job, reason: str) -> int:
-    """The number of its earlier attempts that ended for this reason."""
-    return Attempt.objects.filter(job=job, end_reason=reason).count()
+def _ends_before(job: Job, *reasons: str) -> int:
+    """The number of its earlier attempts that ended for one of these reasons."""
+    return Attempt.objects.filter(job=job, end_reason__in=reasons).count()
 
 
 def _void_unstarted(ended: Sequence[Ended]) -> None:

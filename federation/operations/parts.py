@@ -42,7 +42,7 @@ def attend_to_parts() -> int:
     now = database_now()
     words = ((one, in_part.told(one.parts, now)) for one in attempts)
     _explain({one.job_id: told for one, told in words if told != one.shown})
-    return sum(_recall(one) for one in attempts if _is_overdue(one, now))
+    return sum(_recall(one, now) for one in attempts if _is_overdue(one, now))
 
 
 def _is_overdue(one: Incomplete, now: datetime) -> bool:
@@ -51,10 +51,10 @@ def _is_overdue(one: Incomplete, now: datetime) -> bool:
 
 
 @retried
-def _recall(one: Incomplete) -> int:
+def _recall(one: Incomplete, now: datetime) -> int:
     with transaction.atomic():
         found = lock_with_jobs([one.attempt_id])
-        asked = transitions.ask_to_stop(found, ReasonCode.STARTED_IN_PART, in_part.told_of_end(one.parts))
+        asked = transitions.ask_to_stop(found, in_part.why_in_part(one.parts, now), in_part.told_of_end(one.parts))
         if asked:
             Attempt.objects.filter(id=one.attempt_id).update(in_part_asked_at=Now())
         return asked

@@ -40,7 +40,6 @@ from .consequences import Consequence, Ended
 
 Rows = Sequence[Mapping[str, object]]
 
-
 REFUTABLE = (
     ReasonCode.DID_NOT_START,
     ReasonCode.CLUSTER_DRAINING,
@@ -48,6 +47,7 @@ REFUTABLE = (
     ReasonCode.CANNOT_START,
     ReasonCode.PODS_GONE,
     ReasonCode.STARTED_IN_PART,
+    ReasonCode.BLOCKED_IN_PART,
 )
 """Reasons to stop an attempt that its pods may refute; then its stop request is revoked (`calls.look`)."""
 

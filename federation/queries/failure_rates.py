@@ -46,6 +46,7 @@ NO_EVIDENCE = [
     ReasonCode.PREEMPTED_FOR_JOB,
     ReasonCode.LIMIT_LOWERED,
     ReasonCode.MIGRATED,
+    ReasonCode.BLOCKED_IN_PART,
     ReasonCode.RUN_DEAD,
 ]
 """Ends that say nothing of the cluster."""

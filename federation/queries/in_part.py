@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from federation.engine.in_part import Absence, Part, Size, Wait
+from federation.engine.in_part import IN_PART, Absence, Part, Size, Wait
 from federation.queries.claimed_attempts import ClaimedAttempt
 from foundation.clock import database_now
 from placement.values.reason_codes import ReasonCode
@@ -110,7 +110,7 @@ def parts_of(attempt_ids: Collection[UUID]) -> Mapping[UUID, tuple[Part, ...]]:
 
 def with_overdue(claimed: list[ClaimedAttempt]) -> list[ClaimedAttempt]:
     """The attempts; those that were recalled because they started in part with what has waited for too long."""
-    in_part = [one.id for one in claimed if one.stop_reason == ReasonCode.STARTED_IN_PART]
+    in_part = [one.id for one in claimed if one.stop_reason in IN_PART]
     if not in_part:
         return claimed
     now, parts = database_now(), parts_of(in_part)

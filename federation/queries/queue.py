@@ -261,6 +261,7 @@ NEVER_BEGUN = frozenset(
     {
         ReasonCode.DID_NOT_START,
         ReasonCode.STARTED_IN_PART,
+        ReasonCode.BLOCKED_IN_PART,
         ReasonCode.CANNOT_START,
         ReasonCode.CREATE_FAILED,
         ReasonCode.SERVICES_CLOSED,

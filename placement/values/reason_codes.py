@@ -143,7 +143,11 @@ class ReasonCode(StrEnum):
     DID_NOT_START = "did_not_start", "None of its pods started for a long time after its release."
     STARTED_IN_PART = (
         "started_in_part",
-        "Only a part of its pods started; the others had no node for a long time.",
+        "Only a part of its pods started; the others had no node for a long time, because others took the room.",
+    )
+    BLOCKED_IN_PART = (
+        "blocked_in_part",
+        "Only a part of its pods started; the others had no node for a long time, for another cause than a lack of room.",
     )
     PODS_GONE = "pods_gone", "It ran, and then had no pods for a long time although its object still existed."
     CANNOT_START = "cannot_start", "Its containers could not start, for example because the image is not available."

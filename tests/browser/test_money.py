@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from billing.models import SharingPolicy
-from billing.operations import create_price, record_runs
+from billing.models import CreditPolicy, PriceCorrection, SharingPolicy
+from billing.operations import create_price, record_lost_work, record_runs
 from billing.operations.exchange import NewRate, set_billing_currency, set_exchange_rate
 from billing.operations.prices import NewPrice
 from clusters.models import Cluster
@@ -92,3 +92,54 @@ def test_a_finance_user_reads_several_currencies_and_sets_a_policy_by_keyboard(w
     w.page.get_by_role("button", name="Set the policy").press("Enter")
     w.page.get_by_text("The policy applies from").wait_for()
     assert SharingPolicy.objects.get().platform_cost == 90
+
+
+def lost_last_month():
+    """Four GPU-hours of the last month, of which infrastructure lost three; a price of 2.25 dollars."""
+    first = now().astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    month = (first - timedelta(days=1)).replace(day=1)
+    create_price(SYSTEM, NewPrice("north", "h100", Decimal("2.25"), "USD", effective_from=month))
+    run = make_run(
+        Cluster.objects.get(name="north"), "acme/a-team-with-a-rather-long-name", run_id=new_id(), source_uid=f"{new_id()}",
+        started_at=month + timedelta(hours=5), until_at=month + timedelta(hours=9),
+    )  # fmt: skip
+    record_runs([run])
+    record_lost_work({run.run_id: ("node_lost", month + timedelta(hours=6))})
+
+
+def test_a_finance_user_tries_a_credit_policy_and_a_price_by_keyboard_before_setting_them(window, admin):
+    lost_last_month()
+    w = window(reduced_motion="reduce").sign_in(admin)
+    w.page.set_viewport_size({"width": 1440, "height": 900})
+    w.open("/lost-work/")
+    w.page.get_by_role("checkbox", name="Node lost").press("Space")
+    w.page.get_by_role("button", name="Preview").press("Enter")
+    w.page.get_by_role("heading", name="Preview of").wait_for()
+    preview = w.page.get_by_role("region", name="Preview of")
+    assert (
+        preview.get_by_text("-6.75 USD").count() == 4
+    )  # by this policy and the difference, of the row and of the total
+    assert not CreditPolicy.objects.exists()
+    assert w.page.get_by_role("checkbox", name="Node lost").is_checked()
+    look(w, "/lost-work/")
+    fits(w, w.page.get_by_role("button", name="Set the policy"))
+    pictured(w, "lost-work")
+    w.page.get_by_role("button", name="Set the policy").press("Enter")
+    w.page.get_by_text("The policy applies from").wait_for()
+    assert CreditPolicy.objects.get().causes == ["node_lost"]
+
+    w.page.set_viewport_size({"width": 1440, "height": 900})
+    w.open("/prices/")
+    w.page.get_by_role("link", name="h100").press("Enter")
+    w.page.get_by_label("Price per unit-hour").fill("2.00")
+    w.page.get_by_role("button", name="Preview").press("Enter")
+    w.page.get_by_role("heading", name="Preview").wait_for()
+    assert w.page.get_by_role("region", name="Preview").get_by_text("-1.00 USD").count() == 2
+    assert not PriceCorrection.objects.exists()
+    look(w, "/prices/")
+    fits(w, w.page.get_by_role("button", name="Correct the price"))
+    pictured(w, "price")
+    w.page.get_by_label("Reason").fill("as agreed")
+    w.page.get_by_role("button", name="Correct the price").press("Enter")
+    w.page.get_by_text("The price was corrected to 2 USD").wait_for()
+    assert PriceCorrection.objects.get().unit_price == 2

@@ -64,6 +64,12 @@ def decided(found: Facts, *rules: Rule, history: History = ONCE) -> Diagnosis:
             "storage",
             "storage",
         ),
+        # the pod's own use, not its node's lack: else what it ran would be credited as infrastructure's
+        (
+            facts(crashed(137, reason="Evicted", message="Pod ephemeral local storage usage exceeds the total limit of containers 64Gi. ")),
+            "storage",
+            "storage",
+        ),
         (facts(cause=Cause.INFRASTRUCTURE, told=["DisruptionTarget"]), "infrastructure", "infrastructure"),
         (facts(crashed(taints=("nvidia.com/gpu-xid=79:NoSchedule",))), "device", "device"),
         (facts(PodFacts("p0", reason="ErrImagePull: no"), cause="", cannot_start=True), "image", "image"),

@@ -6,7 +6,19 @@ from itertools import combinations_with_replacement, product
 
 import pytest
 
-from federation.engine.in_part import PATIENCE, Absence, Overdue, Part, Size, Wait, is_overdue, told, told_of_end
+from federation.engine.in_part import (
+    PATIENCE,
+    Absence,
+    Overdue,
+    Part,
+    Size,
+    Wait,
+    is_overdue,
+    lacks_only_room,
+    told,
+    told_of_end,
+    why_in_part,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LONG, LATELY = NOW - PATIENCE, NOW - PATIENCE + timedelta(seconds=1)
@@ -175,3 +187,59 @@ def test_every_mix_of_two_objects_is_judged_by_the_worse():
     for first, second in product(STATES, repeat=2):
         one, other = part((first,), Size(1, 1, 1)), part((second,), Size(1, 1, 1))
         assert is_overdue([one, other], NOW) == (one.is_overdue(NOW) or other.is_overdue(NOW))
+
+
+ROOM = "Unschedulable: 0/8 nodes are available: 3 Insufficient nvidia.com/gpu, 5 node(s) had untolerated taint {a: b}."
+BLOCKED = "Unschedulable: 0/8 nodes are available: 3 Insufficient nvidia.com/gpu, 5 Insufficient ephemeral-storage."
+
+
+@pytest.mark.parametrize(
+    ("words", "is_room"),
+    [
+        (ROOM, True),
+        (f"{ROOM} preemption: 0/8 nodes are available: 8 Preemption is not helpful for scheduling.", True),
+        ("0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: 0/2 nodes…", True),
+        ("0/2 nodes are available: 1 Too many pods, 1 node(s) were unschedulable.", True),
+        ("0/2 nodes are available: 2 cannot allocate all claims.", True),
+        ("0/2 nodes are available: 1 Insufficient vendor.com/ephemeral-storage-card, 1 Insufficient memory.", True),
+        ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", True),
+        # what its user can ask for, and placement does not count
+        (BLOCKED, False),
+        ("0/8 nodes are available: 8 Insufficient ephemeral-storage, 8 Insufficient nvidia.com/gpu.", False),
+        ("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had volume node affinity conflict.", False),
+        ("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: not helpful.", False),
+        ('0/2 nodes are available: persistentvolumeclaim "data" not found.', False),
+        # no words, others, or words whose end is cut off
+        ("", False),
+        ("SchedulingGated", False),
+        ("Unschedulable: 0 nodes are available", False),
+        ("0/8 nodes are available: 3 Insufficient nvidia.com/gpu, 5 Insuff", False),
+        ("0/8 nodes are available: 3 Insufficient nvidia.com/gpu", False),
+    ],
+)
+def test_only_words_of_a_scheduler_that_name_nothing_but_room_say_that_room_lacks(words, is_room):
+    assert lacks_only_room(words) == is_room
+
+
+def _waits(*words, since=LONG):
+    return tuple(Wait(f"pod-{number}", since, one) for number, one in enumerate(words))
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([Part(0, GANG, running=3, placed=3, waits=_waits(ROOM))], "started_in_part"),
+        # one pod of a set that no node can hold, and others whose room was taken
+        ([Part(0, GANG, waits=_waits(ROOM, BLOCKED))], "blocked_in_part"),
+        ([Part(0, GANG, waits=_waits(ROOM)), Part(1, GANG, waits=_waits(BLOCKED))], "blocked_in_part"),
+        # who came lately has no say yet
+        ([Part(0, GANG, waits=_waits(ROOM)), Part(1, GANG, waits=_waits(BLOCKED, since=LATELY))], "started_in_part"),
+        ([Part(0, GANG, waits=_waits(ROOM, since=LATELY))], "blocked_in_part"),
+        # pods that the cluster refuses to make
+        ([Part(0, GANG, running=3, placed=3, absent=(Absence(3, LONG),))], "blocked_in_part"),
+        ([Part(0, GANG, waits=_waits(ROOM), absent=(Absence(3, LONG),))], "blocked_in_part"),
+        ([Part(0, GANG, waits=_waits(ROOM), absent=(Absence(3, LATELY),))], "started_in_part"),
+    ],
+)
+def test_room_was_taken_only_if_the_cluster_says_so_of_each_pod_that_has_waited_for_too_long(parts, why):
+    assert why_in_part(parts, NOW) == why

@@ -51,6 +51,7 @@ def test_a_part_waits_no_longer_than_the_gateway_may_take(wait, more, is_right):
         ([(SECOND, 17 * MINUTE)], "started_in_part", True),
         ([(SECOND, 15 * MINUTE)], "started_in_part", False),
         ([(3 * MINUTE, None)], "started_in_part", False),
+        ([(3 * MINUTE, None)], "blocked_in_part", False),
         ([], "started_in_part", False),
         ([], "did_not_start", True),
     ],

@@ -9,7 +9,15 @@ from federation.engine.retries import Cause
 FIRST_SIGNAL_CODE = 128
 MOST_SIGNAL = 64
 _DEVICE_TEXTS = ("xid", "ecc", "gpu-error", "gpuerror", "gpu-unhealthy", "gpuunhealthy", "gpu-fault", "device-fault")
-_STORAGE_TEXTS = ("ephemeral-storage", "ephemeral storage", "diskpressure", "emptydir", "volume", "mount")
+_STORAGE_TEXTS = (
+    "ephemeral-storage",
+    "ephemeral storage",
+    "ephemeral local storage",
+    "diskpressure",
+    "emptydir",
+    "volume",
+    "mount",
+)
 
 
 class Seen(StrEnum):

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing.models import NegativeIdle
+from billing.models import NegativeIdle, SharingPolicy
 from billing.operations import record_runs
 from billing.queries import usage_report
 from billing.queries.sharing_report import sharing_report
@@ -112,6 +112,37 @@ def test_over_http(client, north):
     text = client.get("/api/v1/idle?organisation=acme&month=2026-10&format=csv", headers=headers)
     assert text["Content-Disposition"] == 'attachment; filename="idle-2026-10-so-far.csv"'
     assert text.content.decode().splitlines()[0].startswith("cluster,cluster_id,flavor,day,currency,cost,charged")
+
+
+def test_a_preview_over_http_writes_nothing_and_is_what_the_report_says_once_the_policy_is_set(client, north):
+    used(north, one=4)
+    headers = bearer(person("acme"))
+    body = {"organisation": "acme", "effective_from": "2026-10", "idle": "proportional"}
+
+    def ask(which, **more):
+        return client.post(f"/api/v1/sharing-policies{which}", body | more, "application/json", headers=headers)
+
+    seen = ask("/preview", month="2026-10").json()
+    assert seen == {
+        "organisation": "acme",
+        "month": "2026-10",
+        "tenants": [
+            {
+                "tenant": "acme/one", "currency": "USD", "total": "10.000000000000", "total_by_policy": "60.000000000000",
+                "difference": "50.000000000000",
+            }
+        ],
+    }  # fmt: skip
+    assert not SharingPolicy.objects.exists()
+    assert ask("").status_code == 201
+    shown = client.get("/api/v1/idle?organisation=acme&month=2026-10", headers=headers).json()["tenants"]
+    assert [one["total"] for one in shown] == [one["total_by_policy"] for one in seen["tenants"]]
+    assert [one["difference"] for one in ask("/preview", month="2026-10").json()["tenants"]] == ["0.000000000000"]
+    for wrong, status in (({"month": "2199-01"}, 422), ({"month": "soon"}, 422), ({"organisation": "other"}, 404)):
+        assert ask("/preview", **wrong).status_code == status
+    viewer = bearer(person("acme", "viewer"))
+    refused = client.post("/api/v1/sharing-policies/preview", body, "application/json", headers=viewer)
+    assert refused.status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.db import connection, transaction
 from django.db.models import F
 from django.urls import reverse
 
@@ -17,6 +18,7 @@ from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject
 from federation.operations.parts import attend_to_parts
 from federation.queries.in_part import parts_of
 from foundation.clock import now
+from foundation.ids import new_id
 from tenancy.models import User
 from tests.builders import bearer, submit
 from tests.live import every_visit, gpu_job, observe_until, place
@@ -89,6 +91,57 @@ def test_a_gang_in_part_says_so_and_is_placed_elsewhere_after_15_minutes_and_wha
     assert (refusal["code"], WORDS in refusal["message"]) == ("lately_failed", True)
 
 
+NO_DISK = "Unschedulable: 0/2 nodes are available: 1 Insufficient ephemeral-storage, 1 Insufficient nvidia.com/gpu."
+
+
+def test_a_user_who_asks_for_what_no_node_has_in_one_pod_pays_for_what_the_others_ran(cluster, submitter):
+    """Else a pod that waits in vain, on purpose, would make 15 minutes of the other pods free, again and again."""
+    job, attempt = started_in_part(cluster, submitter)
+    PodRun.objects.filter(attempt=attempt, node="").update(reason=NO_DISK)
+    waited(attempt, minutes=15)
+    assert attend_to_parts() == 1
+    every_visit(attempt, 3)
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.end_reason) == ("preempted", "blocked_in_part")
+    told = (
+        f"Attempt 1 ran only in part: 1 of 2 pods ran; 1 waited for 15 minutes: {NO_DISK}. Waiting for a new placement."
+    )
+    assert shown(job) == ("queued", "attempt_returned", told)
+    observe_until(lambda: Attempt.objects.filter(id=attempt.id, settled_at__isnull=False).exists(), settle)
+    assert not LostWork.objects.exclude(cause="").exists()
+    operations.run_scheduling_cycle()
+    refusal = Job.objects.get(id=job.id).explanation["clusters"][0]
+    assert (refusal["code"], NO_DISK in refusal["message"]) == ("lately_failed", True)
+
+
+@pytest.mark.parametrize("other", ["started_in_part", "blocked_in_part"])
+def test_both_kinds_of_ends_in_part_use_up_the_same_retries(cluster, submitter, other):
+    body = gpu_job(count=2, seconds=100_000) | {"retries": {"infrastructure": 1}}
+    job = submit(submitter, body)
+    operations.run_scheduling_cycle()
+    attempt = Attempt.objects.get(job=job)
+    node = min(RemoteObject.objects.get(attempt=attempt).assumed_nodes)
+    add_foreign_pod(path_of(settings.HOME, cluster.server), node, {"nvidia.com/gpu": "1"})
+    operations.dispatch_attempts()
+    observe_until(lambda: PodRun.objects.filter(attempt=attempt).count() == 2 and state_of(attempt) == "running")
+    PodRun.objects.filter(attempt=attempt, node="").update(reason=WORDS)
+    make_ended(job, other)
+    waited(attempt, minutes=15)
+    assert attend_to_parts() == 1
+    every_visit(attempt, 3)
+    assert shown(job)[:2] == ("failed", "started_in_part")
+
+
+def make_ended(job, reason):
+    """An earlier attempt of the job that ended for this reason."""
+    earlier = Attempt.objects.get(job=job)
+    earlier.id, earlier.number, earlier.state, earlier.end_reason = new_id(), 7, "preempted", reason
+    earlier.finished_at = earlier.settled_at = now()
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")  # attempts begin as reserved
+        earlier.save(force_insert=True)
+
+
 def submitter_user(submitter):
     return User.objects.get(id=submitter.user_id)
 
@@ -106,6 +159,7 @@ def test_a_user_who_allows_no_retry_for_infrastructure_gets_the_job_back(cluster
     add_foreign_pod(path_of(settings.HOME, cluster.server), node, {"nvidia.com/gpu": "1"})
     operations.dispatch_attempts()
     observe_until(lambda: PodRun.objects.filter(attempt=attempt).count() == 2 and state_of(attempt) == "running")
+    PodRun.objects.filter(attempt=attempt, node="").update(reason=WORDS)
     waited(attempt, minutes=15)
     assert attend_to_parts() == 1
     every_visit(attempt, 3)

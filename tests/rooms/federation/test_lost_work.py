@@ -74,6 +74,7 @@ def lost(attempt):
         ({"reason": "maintenance_began"}, "maintenance"),
         ({"reason": "pods_gone"}, "infrastructure"),
         ({"reason": "started_in_part", "exit_code": 143, "disruption": ""}, "infrastructure"),
+        ({"reason": "blocked_in_part", "exit_code": 143, "disruption": ""}, ""),
         ({"reason": "pods_gone", "exit_code": 0, "disruption": ""}, ""),
         ({"reason": "run_dead", "state": "lost"}, "cluster_lost"),
         ({"reason": "cluster_destroyed", "state": "lost"}, "cluster_lost"),
