@@ -20,7 +20,8 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 LONGEST_UNWATCHED_MS = 180_000
 """The allowed error of a pod's bill if the gateway itself reports that its start or end was not observed."""
 ENDED_STATES = {"succeeded", "failed", "cancelled"}
-STOPPED = frozenset({"suspended", "migrated", "preempted_for_job", "maintenance_began"})
+IN_PART = frozenset({"started_in_part", "blocked_in_part"})
+STOPPED = IN_PART | {"suspended", "migrated", "preempted_for_job", "maintenance_began", "limit_lowered"}
 """Reasons with which the gateway ends an attempt whose job goes on."""
 HTTP_OK = range(200, 300)
 

@@ -47,7 +47,18 @@ def test_another_attempt_after_an_interruption_is_no_second_run():
     assert not runs_twice(pod("first", 0, 10, was_disrupted=True), pod("second", 10, 20))
 
 
-@pytest.mark.parametrize("end_reason", ["suspended", "migrated", "preempted_for_job", "maintenance_began"])
+@pytest.mark.parametrize(
+    "end_reason",
+    [
+        "suspended",
+        "migrated",
+        "preempted_for_job",
+        "maintenance_began",
+        "limit_lowered",
+        "started_in_part",
+        "blocked_in_part",
+    ],
+)
 def test_another_attempt_after_one_that_the_gateway_stopped_is_no_second_run(end_reason: str):
     assert not runs_twice(pod("first", 0, 10), pod("second", 10, 20), end_reason=end_reason)
     assert runs_twice(pod("first", 0, 10), pod("second", 9, 20), end_reason=end_reason)
