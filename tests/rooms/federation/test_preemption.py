@@ -126,7 +126,9 @@ def test_the_cheaper_job_is_stopped_and_its_nodes_are_kept_from_others_until_the
     contest, submitter
 ):
     job, victim, other = contest
-    assert list(PreemptionVictim.objects.values_list("job", "lost_seconds")) == [(victim.id, 600)]
+    [(stopped, lost_seconds)] = PreemptionVictim.objects.values_list("job", "lost_seconds")
+    assert stopped == victim.id
+    assert 600 <= lost_seconds < 660
     assert told(other)[1] != "interrupted"
     quick = submit(submitter, gpu_job("quick", gpus=1) | {"priority_class": "normal"})
     operations.run_scheduling_cycle()
