@@ -75,7 +75,7 @@ NEEDS: dict[str, Sequence[str]] = {
     "migrate": (OWNER_URL,),
     "collectstatic": (),
     "seed_demo": SECRETS[1:],
-    "seed_demo_books": ("REDIS_URL", "SWITCHYARD_SECRET_KEY", "SWITCHYARD_KEY_RING"),
+    "seed_demo_books": (),
 }
 
 

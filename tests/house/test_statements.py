@@ -72,6 +72,7 @@ PASSED_ON = {
     "foundation/rights.py:grant",
     "foundation/rights.py:make_role",
     "foundation/rows.py:_insert",
+    "foundation/rows.py:insert_missing",
     "foundation/sessions.py:_value",
 }
 """Functions that run a statement that they are given or choose: its text stands elsewhere in the source."""

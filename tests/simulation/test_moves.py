@@ -46,6 +46,7 @@ def handlers():
         outages,
         previewing,
         questions,
+        refusals,
         reservations,
         restores,
         silences,
@@ -55,7 +56,7 @@ def handlers():
         trees,
     )
 
-    users = (bulk_requests, limit_forms, meanwhile, mistakes, previewing, questions, trees)
+    users = (bulk_requests, limit_forms, meanwhile, mistakes, previewing, questions, refusals, trees)
     own = (
         *users,
         attaching,
