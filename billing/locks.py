@@ -1,5 +1,5 @@
 """The locking functions of this room. They use one order: the price book, a tenant's day, meters by id, conflicts of
-postings, periods of the ledger, numbers of invoices, then holds of budgets by id, then periods of
+postings, imports of providers' invoices, periods of the ledger, numbers of invoices, then holds of budgets by id, then periods of
 budgets from the root down by (depth, id).
 
 The journal's trigger (`sql/budgets.sql`) locks holds and periods in the same order. Takers of holds lock
@@ -21,6 +21,7 @@ PRICE_BOOK_LOCK = 0x53575950  # "SWYP"
 CARBON_LOCK = 0x53574342  # "SWCB"
 DAY_LOCK = 0x53574459  # "SWDY": the first of two numbers, which no kind of foundation.advisory has
 INVOICE_LOCK = 0x53574956  # "SWIV": likewise
+PROVIDER_LOCK = 0x53575049  # "SWPI": likewise; "SWRP" is taken by sql/reconciliation.sql
 
 
 def read_price_book() -> None:
@@ -41,6 +42,14 @@ def import_carbon() -> None:
     """Waits for every other import of what emissions are computed from, and blocks new ones until commit. Taken alone."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [CARBON_LOCK])
+
+
+def import_provider_invoices(organisation_id: UUID) -> None:
+    """Waits for every other session that imports invoices of providers of this organisation, or accepts their variance, and blocks
+    new ones until commit. Taken before its periods.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [PROVIDER_LOCK, str(organisation_id)])
 
 
 def lock_meters(keys: Collection[tuple[UUID, str]]) -> list[Meter]:

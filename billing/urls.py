@@ -42,6 +42,13 @@ from .api.periods import (
     PeriodsView,
     PeriodView,
 )
+from .api.reconciliation import (
+    ProviderInvoicesImportView,
+    ProviderInvoicesView,
+    ReconciliationView,
+    VarianceAcceptancesView,
+    VarianceTolerancesView,
+)
 from .api.sharing import NegativeIdleAcceptanceView, NegativeIdleView, PoliciesView, SharingView
 from .api.sharing_preview import SharingPreviewView
 from .api.views import PricesView, UsageView
@@ -62,6 +69,7 @@ from .web import (
     node_hours,
     price_corrections,
     prices,
+    reconciliation,
     sharing,
     usage,
 )
@@ -129,6 +137,11 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("carbon/plan", CarbonPlanView.as_view(), name="api-carbon-plan"),
     path("carbon/apply", CarbonApplyView.as_view(), name="api-carbon-apply"),
+    path("provider-invoices", ProviderInvoicesView.as_view(), name="api-provider-invoices"),
+    path("provider-invoices/import", ProviderInvoicesImportView.as_view(), name="api-provider-invoices-import"),
+    path("reconciliation", ReconciliationView.as_view(), name="api-reconciliation"),
+    path("variance-acceptances", VarianceAcceptancesView.as_view(), name="api-variance-acceptances"),
+    path("variance-tolerances", VarianceTolerancesView.as_view(), name="api-variance-tolerances"),
     path("allocation", AllocationView.as_view(), name="api-allocation"),
     path("assets", AssetsView.as_view(), name="api-assets"),
     path("idle", SharingView.as_view(), name="api-idle"),
@@ -167,6 +180,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("months/", months.months, name="months"),
     path("months/conflicts/", conflicts.conflicts, name="conflicts"),
     path("months/conflicts/<uuid:conflict_id>/", conflicts.conflict, name="conflict"),
+    path("months/reconciliation/", reconciliation.reconciliation, name="reconciliation"),
     path("months/<uuid:period_id>/", months.month, name="month"),
     path("months/<uuid:period_id>/close/", months.close, name="month-close"),
     path("months/<uuid:period_id>/cancel-closing/", months.cancel, name="month-cancel-closing"),

@@ -51,6 +51,7 @@ PAGES = {
     "budget-edit": "/budgets/set/",
     "months": "/months/",
     "conflicts": "/months/conflicts/",
+    "reconciliation": "/months/reconciliation/",
     "invoices": "/invoices/",
     "invoice-terms": "/invoices/terms/",
     "invoice-remarks": "/invoices/remarks/",

@@ -47,6 +47,10 @@ from .metering import UsageSegment as UsageSegment
 from .periods import LedgerPeriod as LedgerPeriod
 from .periods import PeriodClose as PeriodClose
 from .periods import PeriodReopening as PeriodReopening
+from .reconciliation import AcceptedVariance as AcceptedVariance
+from .reconciliation import ProviderInvoiceLine as ProviderInvoiceLine
+from .reconciliation import ReconciledCluster as ReconciledCluster
+from .reconciliation import VarianceTolerance as VarianceTolerance
 from .revisions import MeterRevision as MeterRevision
 from .revisions import ReplacedSegment as ReplacedSegment
 from .sharing import NegativeIdle as NegativeIdle

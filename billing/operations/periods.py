@@ -24,6 +24,7 @@ from .commitment_days import split_commitments
 from .conversion import convert_days
 from .failures import FirstFailure
 from .posting import post_days
+from .reconciliation import reconciled, record_reconciliation
 from .sharing import share_month
 
 State = LedgerPeriod.State
@@ -79,8 +80,13 @@ def finish_closing(period_id: UUID) -> bool:
             period = locks.lock_period(period_id)
             if period.state != State.CLOSING or not _is_ready(period):
                 return period.state == State.CLOSED
+            compared = reconciled(period)
+            if compared is not None and compared.unsettled:
+                return False
             if not share_month(period) or unconverted(period.id, period.organisation_id, period.month):
                 return False  # people have to decide, or to give a rate; what they need to see is committed
+            if compared is not None:
+                record_reconciliation(period, compared)
             LedgerPeriod.objects.filter(id=period.id).update(
                 state=State.CLOSED, closed_at=Now(), checksum=checksum_of(period.id), revision=F("revision") + 1
             )

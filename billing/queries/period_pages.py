@@ -27,6 +27,7 @@ TITLES = {
     "no_conflicts": "No conflict of postings is open",
     "no_disputes": "No dispute of a document is open",
     "no_negative_idle": "No pool has negative idle that is not accepted",
+    "reconciled": "Invoices of providers agree with the ledger",
     "proven": "The proof of the ledger finds no error",
 }
 """By the names of a checklist's items."""

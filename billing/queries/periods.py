@@ -21,6 +21,7 @@ from .disputes import unresolved_disputes
 from .exchange import unconverted
 from .ledger_proof import money_discrepancies
 from .progress import Whose, open_runs
+from .reconciliation import unreconciled
 from .sharing import unresolved_negative_idle
 
 DECIDED_WHILE_CLOSING = frozenset({"no_negative_idle"})
@@ -74,6 +75,7 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
     negative = unresolved_negative_idle(period.organisation_id, period.month).count()
     foreign = unconverted(period.id, period.organisation_id, period.month)
     unsplit = len(unsplit_days(period.organisation_id, period.month))
+    differing = unreconciled(period.organisation, period.month)
     wrong = money_discrepancies(period.organisation_id)
     return (
         _item("month_ended", ended, "The month has not ended."),
@@ -86,6 +88,7 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
         _item("no_conflicts", not conflicts, f"Conflicts of postings not resolved: {conflicts}."),
         _item("no_disputes", not disputes, f"Disputes of documents not resolved: {disputes}."),
         _item("no_negative_idle", not negative, f"Days of pools with negative idle that is not accepted: {negative}."),
+        _item("reconciled", not differing, differing),
         _item("proven", not wrong, f"Errors that the proof of the ledger found: {len(wrong)}."),
     )
 

@@ -19,8 +19,9 @@ pytestmark = pytest.mark.django_db
 PAGES = {
     "/": 40,
     "/months/": 12,
-    "MONTH": 37,
+    "MONTH": 38,
     "/idle/?month=2026-10": 40,
+    "/months/reconciliation/?month=2026-10": 40,
     "/usage/?month=2026-10": 24,
     "/usage/?month=2026-10&group_by=job": 24,
     "/forecast/?tenant=acme": 20,
