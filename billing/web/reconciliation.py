@@ -42,7 +42,7 @@ NOTE_LENGTH = 500
 STEPS = ("Charged to jobs", "Idle", "Nodes that took no jobs", "Clusters without an invoice", "Variance")
 OF_FILE = {"file": "file"}
 OF_TOLERANCE = {"effective_from": "effective_from", "percent": "percent"}
-OF_ACCEPTANCE: dict[str, str] = {}
+OF_ACCEPTANCE = {"variance": "variance"}
 
 
 @dataclass(frozen=True, slots=True)
