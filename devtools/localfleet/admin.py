@@ -83,6 +83,16 @@ def mint_token(plane: ControlPlane, namespace: str, service_account: str, *, val
         return token
 
 
+def taint(plane: ControlPlane, node: str, *taints: Mapping[str, str]) -> None:
+    """These are the node's taints from now on, as a monitor of devices or a handler of spot notices marks it."""
+    with client(plane) as http:
+        http.patch(
+            f"/api/v1/nodes/{node}",
+            json={"spec": {"taints": list(taints)}},
+            headers={"Content-Type": "application/merge-patch+json"},
+        ).raise_for_status()
+
+
 async def create_nodes(plane: ControlPlane, nodes: Iterable[Mapping[str, Any]]) -> None:
     """Creates the nodes, many at a time, and returns once each is ready and free of `node.kubernetes.io/` taints."""
     gate = asyncio.Semaphore(PARALLEL_REQUESTS)

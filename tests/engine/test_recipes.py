@@ -1,8 +1,12 @@
-"""The recipes for several nodes are jobs that the gateway takes, and use only variables that their pods have."""
+"""The recipes for several nodes are jobs that the gateway takes, and use only variables that their pods have. Their script for
+several processes per pod numbers, ends and stops them as the page says.
+"""
 
-import json
+import os
 import re
-from pathlib import Path
+import signal
+import subprocess
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 import pytest
@@ -11,14 +15,13 @@ from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.rendering import Devices, Identity, render_job
+from tests.recipes import PAGE, RECIPES, SCRIPTS, recipe_with
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/howto/train-on-several-nodes.md").read_text()
-RECIPES = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
-SCRIPT = re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)[1]
 WHOSE = Identity("main", UUID(int=1), "acme/research", UUID(int=2), UUID(int=3), 1, "0" * 32)
 BY_KUBERNETES = {"JOB_COMPLETION_INDEX"}
 VARIABLE = re.compile(r"\$\(?\(?([A-Z][A-Z_]+)")
 SHELLS_OWN = {"PER_POD"}
+RANKS = "/opt/ranks.sh"
 
 
 def used(text):
@@ -33,8 +36,9 @@ def rendered(recipe):
 
 
 def test_there_is_one_for_each_way_to_train():
-    assert len(RECIPES) == 6
+    assert len(RECIPES) == 7
     assert [title in PAGE for title in ("torchrun", "DeepSpeed", "MPI", "JAX", "Ray")] == [True] * 5
+    assert SCRIPTS.keys() == {"/opt/mpi.sh", RANKS}
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe["name"])
@@ -44,8 +48,52 @@ def test_a_recipe_uses_only_variables_that_its_pods_have(recipe):
         assert used(" ".join(container["command"] + container.get("args", []))) <= known
 
 
-def test_the_script_uses_only_variables_that_its_pods_have():
-    (container,) = (one for recipe in RECIPES for one in rendered(recipe) if "/opt/mpi.sh" in one["command"])
+@pytest.mark.parametrize("path", SCRIPTS)
+def test_a_script_uses_only_variables_that_its_pods_have(path):
+    (container,) = rendered(recipe_with(path))
     known = {variable["name"] for variable in container["env"]}
-    assert used(SCRIPT) <= known
+    assert used(SCRIPTS[path]) <= known
     assert known >= SHELLS_OWN
+
+
+@contextmanager
+def pod(node, program, *, pods=2, per_pod=3):
+    """The script as the first process of a pod, which ends with it."""
+    variables = {"NODE_RANK": node, "WORLD_SIZE": pods, "PER_POD": per_pod}
+    with subprocess.Popen(
+        ["bash", "-c", SCRIPTS[RANKS], RANKS, "sh", "-c", program],
+        env={"PATH": os.environ["PATH"]} | {name: str(value) for name, value in variables.items()},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        try:
+            yield running
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+
+
+def test_the_processes_of_all_pods_are_numbered_pod_by_pod():
+    says = "echo $RANK $WORLD_SIZE $LOCAL_RANK"
+    with pod(0, says) as first, pod(1, says) as second:
+        assert sorted(first.stdout) == ["0 6 0\n", "1 6 1\n", "2 6 2\n"]
+        assert sorted(second.stdout) == ["3 6 0\n", "4 6 1\n", "5 6 2\n"]
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+@pytest.mark.parametrize("others", ["exit 0", "exec sleep 60"])
+@pytest.mark.parametrize("pause", [0, 0.3])
+@pytest.mark.parametrize("failing", range(3))
+def test_the_first_process_that_fails_ends_its_pod_with_its_exit_code(failing, pause, others):
+    with pod(0, f"[ $LOCAL_RANK = {failing} ] && sleep {pause} && exit 41; {others}") as running:
+        assert running.wait(timeout=30) == 41
+
+
+def test_a_pod_that_is_stopped_lets_each_process_save_its_work():
+    saves = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
+    with pod(1, saves) as running:
+        assert [running.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
+        running.terminate()
+        assert running.stdout.read() == "saved\n" * 3
+        assert running.wait(timeout=30) == 128 + signal.SIGTERM

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devtools.localfleet import ControlPlane
-from devtools.localfleet.admin import client
+from devtools.localfleet.admin import client, taint
 from devtools.trial import Gateway
 from tests.journeys.workload import Run, job, joined, wait_for
 
@@ -79,16 +79,6 @@ def attempts(gateway: Gateway, job_id: str) -> list[dict[str, Any]]:
 
 def is_ready(gateway: Gateway, job_id: str) -> bool:
     return any(pod["text"] == "ready\n" for pod in gateway.get(f"/jobs/{job_id}/logs")["items"])
-
-
-def taint(plane: ControlPlane, node: str, *taints: dict[str, str]) -> None:
-    """As a health monitor of devices marks a node."""
-    with client(plane) as http:
-        http.patch(
-            f"/api/v1/nodes/{node}",
-            json={"spec": {"taints": list(taints)}},
-            headers={"Content-Type": "application/merge-patch+json"},
-        ).raise_for_status()
 
 
 def evict(plane: ControlPlane, metadata: dict[str, Any]) -> None:

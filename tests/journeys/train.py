@@ -1,8 +1,11 @@
-"""A training run as a user writes it: two ranks of JAX, a checkpoint after every step, reports. It goes on from a checkpoint."""
+"""A training run as a user writes it: ranks of JAX, several per pod, a checkpoint after every step, reports. It goes on from a
+checkpoint.
+"""
 
 import hashlib
 import json
 import os
+import sys
 import time
 import urllib.request
 from functools import partial
@@ -10,21 +13,34 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from jax.experimental.multihost_utils import process_allgather
+from jax.experimental.multihost_utils import (
+    process_allgather,
+    reached_preemption_sync_point,
+    sync_global_devices,
+)
 
-STEPS, PAUSE_SECONDS = 800, 0.1
+STEPS, PAUSE_SECONDS = int(os.environ["STEPS"]), 0.1
 CACHE_BYTES = 1 << 30
+"""Of all ranks of a pod together."""
+STOPPED = 143
 say = partial(print, flush=True)
-rank = int(os.environ["NODE_RANK"])
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+local_rank, per_pod = int(os.environ["LOCAL_RANK"]), int(os.environ["PER_POD"])
 checkpoint = Path(os.environ.get("SWITCHYARD_CHECKPOINT") or "/out/checkpoint.json")
 
 
 def fill_cache() -> None:
-    """A GiB of shared memory, as loaders of data use it."""
+    """This rank's part of a GiB of shared memory, as loaders of data use it."""
     block = os.urandom(1 << 20)
-    with Path("/dev/shm/cache").open("wb") as cache:
-        cache.writelines(block for _ in range(CACHE_BYTES // len(block)))
-    assert Path("/dev/shm/cache").stat().st_size == CACHE_BYTES
+    with Path(f"/dev/shm/part-{rank}").open("wb") as part:
+        part.writelines(block for _ in range(CACHE_BYTES // per_pod // len(block)))
+
+
+def check_cache() -> None:
+    """The ranks of a pod share its memory, and no other pod's ranks do."""
+    first = rank - local_rank
+    parts = {part.name: part.stat().st_size for part in Path("/dev/shm").glob("part-*")}
+    assert parts == {f"part-{first + number}": CACHE_BYTES // per_pod for number in range(per_pod)}, parts
 
 
 def report(**what: object) -> None:
@@ -56,15 +72,19 @@ def main() -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
         coordinator_address=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
-        num_processes=int(os.environ["WORLD_SIZE"]),
+        num_processes=ranks,
         process_id=rank,
+        local_device_ids=[local_rank],
     )
+    assert (jax.process_index(), jax.process_count()) == (rank, ranks)
+    sync_global_devices("all have filled their part")
+    check_cache()
     truth = np.array([3.0, -2.0, 0.5], dtype=np.float32)
     inputs = np.random.default_rng(rank).normal(size=(256, 3)).astype(np.float32)
     targets = inputs @ truth
     loss_of = jax.jit(jax.value_and_grad(lambda weights: ((inputs @ weights - targets) ** 2).mean()))
     state = json.loads(checkpoint.read_text()) if checkpoint.exists() else {"weights": [0.0, 0.0, 0.0], "losses": []}
-    say("rank", rank, "begins at step", len(state["losses"]))
+    say(f"rank {rank} of {ranks}, {local_rank} of pod {os.environ['NODE_RANK']}, begins at step {len(state['losses'])}")
     weights, losses = np.array(state["weights"], dtype=np.float32), list(state["losses"])
     while len(losses) < STEPS:
         loss, slope = loss_of(weights)
@@ -76,6 +96,9 @@ def main() -> None:
             if len(losses) % 20 == 0:
                 report(step=len(losses), total_steps=STEPS, loss=losses[-1])
                 report(step=len(losses), checkpoint={"reference": str(checkpoint)})
+        if reached_preemption_sync_point(len(losses)):
+            say(f"rank {rank} is stopped after step {len(losses)}")
+            sys.exit(STOPPED)
         time.sleep(PAUSE_SECONDS)
     if rank == 0:
         say("digest", hashlib.sha256(checkpoint.read_bytes()).hexdigest())
