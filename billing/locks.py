@@ -1,6 +1,6 @@
 """The locking functions of this room. They use one order: the price book, a tenant's day, meters by id, conflicts of
 postings, imports of providers' invoices, periods of the ledger, numbers of invoices, then holds of budgets by id, then periods of
-budgets from the root down by (depth, id).
+budgets from the root down by (depth, id). Hooks of alerts are locked alone, before their deliveries.
 
 The journal's trigger (`sql/budgets.sql`) locks holds and periods in the same order. Takers of holds lock
 their tenants first; settlement locks periods of budgets before quota limits, and so do takers.
@@ -8,6 +8,7 @@ their tenants first; settlement locks periods of budgets before quota limits, an
 
 from collections.abc import Collection
 from datetime import date
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -15,7 +16,16 @@ from django.db.models import Q
 
 from tenancy.models import Tenant
 
-from .models import BudgetHold, BudgetPeriod, CommitmentDueDay, ConversionDay, LedgerPeriod, Meter, PostingConflict
+from .models import (
+    AlertHook,
+    BudgetHold,
+    BudgetPeriod,
+    CommitmentDueDay,
+    ConversionDay,
+    LedgerPeriod,
+    Meter,
+    PostingConflict,
+)
 
 PRICE_BOOK_LOCK = 0x53575950  # "SWYP"
 CARBON_LOCK = 0x53574342  # "SWCB"
@@ -146,3 +156,51 @@ def claim_commitment_day(id_: int) -> CommitmentDueDay | None:
     Never waits.
     """
     return CommitmentDueDay.objects.select_for_update(skip_locked=True).filter(id=id_).first()
+
+
+def lock_hook(hook_id: UUID) -> AlertHook | None:
+    """The hook with its tenant, locked until commit: no session makes or begins a delivery to it. None if there is none."""
+    return AlertHook.objects.select_for_update(of=("self",)).select_related("tenant").filter(id=hook_id).first()
+
+
+def lock_tenant_of_hooks(tenant_id: UUID) -> None:
+    """Waits for every other session that makes a hook of this tenant, and blocks new ones until commit."""
+    Tenant.objects.select_for_update(no_key=True).get(id=tenant_id)
+
+
+def claim_hooks() -> list[UUID]:
+    """The hooks that are not paused and that no other session has, locked until commit, by id. Never waits."""
+    with connection.cursor() as cursor:
+        cursor.execute(FREE_HOOKS)
+        return [row[0] for row in cursor.fetchall()]
+
+
+def claim_deliveries(most: int, lease_seconds: float) -> list[tuple[Any, ...]]:
+    """The next delivery of each of at most `most` hooks: those that waited longest, and to which no other session posts. Until the lease
+    ends, the hooks are busy and the deliveries not pending now. Never waits.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(CLAIM, {"most": most, "lease": lease_seconds})
+        return list(cursor.fetchall())
+
+
+FREE_HOOKS = "SELECT id FROM billing_alerthook WHERE paused_at IS NULL ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+CLAIM = """
+WITH due AS (
+    SELECT h.id AS hook_id, d.id, h.tenant_id, h.form, h.key_id, h.sealed FROM billing_alerthook AS h
+     CROSS JOIN LATERAL (
+        SELECT d.id FROM billing_alertdelivery AS d
+         WHERE d.hook_id = h.id AND d.state = 'pending' AND d.next_at <= clock_timestamp() ORDER BY d.next_at, d.id LIMIT 1
+     ) AS d
+     WHERE h.paused_at IS NULL AND h.busy_until <= clock_timestamp()
+     ORDER BY h.busy_until, h.id LIMIT %(most)s FOR NO KEY UPDATE OF h SKIP LOCKED
+), busy AS (
+    UPDATE billing_alerthook AS h SET busy_until = clock_timestamp() + make_interval(secs => %(lease)s) FROM due WHERE h.id = due.hook_id
+    RETURNING h.id, h.busy_until
+)
+UPDATE billing_alertdelivery AS d SET attempts = d.attempts + 1, next_at = busy.busy_until
+  FROM due JOIN busy ON busy.id = due.hook_id
+ WHERE d.id = due.id AND d.state = 'pending' AND d.next_at <= clock_timestamp()
+RETURNING d.id, d.uid, d.hook_id, d.kind, d.attempts, d.tried_since, busy.busy_until, due.tenant_id, due.form, due.key_id,
+          d.facts::text, due.sealed
+"""

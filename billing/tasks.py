@@ -6,7 +6,7 @@ from celery import shared_task
 
 from foundation.routines import run_exclusively, run_in_turns
 
-from .operations import anomalies, forecasts, periods
+from .operations import anomalies, deliveries, forecasts, periods
 
 
 @shared_task(queue="bill")
@@ -25,3 +25,9 @@ def foresee_budgets() -> None:
 def inspect_spending() -> None:
     """Finds days on which a team spent unusually much."""
     run_exclusively("inspect", anomalies.inspect_spending)
+
+
+@shared_task(queue="notify")
+def deliver_alerts() -> None:
+    """Posts alerts to the hooks of tenants, together with other workers."""
+    run_in_turns("alert", deliveries.deliver_alerts)

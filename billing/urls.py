@@ -25,6 +25,15 @@ from .api.egress import EgressPricesView, EgressPriceView
 from .api.exchange import BillingCurrenciesView, ExchangeRatesImportView, ExchangeRatesView
 from .api.exports import FocusSchemaView, FocusView, UsageFileView
 from .api.forecasts import BudgetForecastView, ForecastView
+from .api.hooks import (
+    DeliverAgainView,
+    DeliveriesView,
+    HookPauseView,
+    HookResumeView,
+    HooksView,
+    HookTestView,
+    HookView,
+)
 from .api.invoices import CreditNotesView, InvoicePdfView, InvoicesView, InvoiceTermsView, InvoiceView
 from .api.journal import JournalView
 from .api.node_hours import (
@@ -62,6 +71,7 @@ from .web import (
     egress,
     files,
     forecasts,
+    hooks,
     idle,
     invoices,
     lost_work,
@@ -75,6 +85,17 @@ from .web import (
 )
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
+    path("alert-hooks", HooksView.as_view(), name="api-alert-hooks"),
+    path("alert-hooks/<uuid:hook_id>", HookView.as_view(), name="api-alert-hook"),
+    path("alert-hooks/<uuid:hook_id>/pause", HookPauseView.as_view(), name="api-alert-hook-pause"),
+    path("alert-hooks/<uuid:hook_id>/resume", HookResumeView.as_view(), name="api-alert-hook-resume"),
+    path("alert-hooks/<uuid:hook_id>/test", HookTestView.as_view(), name="api-alert-hook-test"),
+    path("alert-hooks/<uuid:hook_id>/deliveries", DeliveriesView.as_view(), name="api-alert-deliveries"),
+    path(
+        "alert-hooks/<uuid:hook_id>/deliveries/<uuid:uid>/again",
+        DeliverAgainView.as_view(),
+        name="api-alert-delivery-again",
+    ),
     path("anomalies", AnomaliesView.as_view(), name="api-anomalies"),
     path("anomalies/<uuid:anomaly_id>", AnomalyView.as_view(), name="api-anomaly"),
     path("anomalies/<uuid:anomaly_id>/decide", AnomalyDecisionView.as_view(), name="api-anomaly-decide"),
@@ -159,6 +180,13 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("anomalies/", anomalies.anomalies, name="anomalies"),
     path("anomalies/<uuid:anomaly_id>/", anomalies.anomaly, name="anomaly"),
     path("budgets/", budgets.budgets, name="budgets"),
+    path("budgets/hooks/", hooks.hooks, name="alert-hooks"),
+    path("budgets/hooks/<uuid:hook_id>/", hooks.hook, name="alert-hook"),
+    path("budgets/hooks/<uuid:hook_id>/test/", hooks.send_test, name="alert-hook-test"),
+    path("budgets/hooks/<uuid:hook_id>/pause/", hooks.pause, name="alert-hook-pause"),
+    path("budgets/hooks/<uuid:hook_id>/resume/", hooks.resume, name="alert-hook-resume"),
+    path("budgets/hooks/<uuid:hook_id>/remove/", hooks.remove, name="alert-hook-remove"),
+    path("budgets/hooks/<uuid:hook_id>/deliveries/<uuid:uid>/again/", hooks.again, name="alert-delivery-again"),
     path("budgets/set/", budgets.edit, name="budget-edit"),
     path("budgets/<uuid:budget_id>/", budgets.budget, name="budget"),
     path("budgets/<uuid:budget_id>/remove/", budgets.remove, name="budget-remove"),

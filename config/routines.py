@@ -98,6 +98,13 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "queue": "notify",
         "every_seconds": 86_400,
     },
+    "alert": {
+        "task": "billing.tasks.deliver_alerts",
+        "inline": "billing.operations.deliveries.deliver_alerts",
+        "in_turns": True,
+        "queue": "notify",
+        "every_seconds": 15,
+    },
     "prove": {
         "task": "federation.tasks.prove_books",
         "inline": "federation.operations.prove_books",

@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from whitenoise.compress import Compressor
 
 from clusters.engine.addresses import NEVER_REACHED
+from clusters.engine.hook_servers import read_hook_url
 from clusters.engine.object_stores import ANY_HOST
 from config import environment as env
 from config.database import read_database_url
@@ -16,7 +17,7 @@ from config.redis_url import check_redis_url
 from config.routines import ROUTINES as ROUTINES
 from config.table_rights import OWNERS_TRIGGERS as OWNERS_TRIGGERS
 from config.table_rights import TABLE_RIGHTS as TABLE_RIGHTS
-from federation.engine.intake.policy_hooks import check_token, read_hook_url
+from federation.engine.intake.policy_hooks import check_token
 from foundation.edge.bounds import Bounds
 from foundation.edge.meters import Rates
 from foundation.edge.peers import Trust
@@ -34,6 +35,7 @@ CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
 
 INSTALL_ID = env.text("SWITCHYARD_INSTALL_ID", "switchyard")
 KEY_RING = env.text("SWITCHYARD_KEY_RING", "")
+REKEYED_ABOVE = ("billing.operations.hooks.rekey_hooks",)  # what `rekey_credentials` runs for tables of higher rooms
 EGRESS_ALLOW = env.networks("SWITCHYARD_EGRESS_ALLOW")
 JOB_EGRESS = env.networks("SWITCHYARD_JOB_EGRESS", "0.0.0.0/0,::/0", never=NEVER_REACHED)
 ALLOW_SIMULATION = env.switch("SWITCHYARD_ALLOW_SIMULATION", default=False)

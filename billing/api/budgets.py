@@ -11,6 +11,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from billing.engine.amounts import decimal_text as decimal_text
 from billing.engine.budgets import Terms, expectation_message
 from billing.models import Budget, BudgetAlert, BudgetForecastAlert, BudgetOverride
 from billing.operations.budgets import USUAL_THRESHOLDS, WantedBudget, delete_budget, put_budget
@@ -338,13 +339,6 @@ def show_override(override: BudgetOverride) -> dict[str, Any]:
         "approved_by": override.approver_name or None,
         "approved_at": instant(override.approved_at),
     }
-
-
-def decimal_text(amount: Decimal) -> str:
-    """Exact, with at least two and at most twelve decimals."""
-    text = f"{amount:.12f}".rstrip("0")
-    whole, _, part = text.partition(".")
-    return f"{whole}.{part:0<2}"
 
 
 def _days(terms: Terms) -> Mapping[str, str | None]:

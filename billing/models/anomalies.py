@@ -73,6 +73,7 @@ class SpendAnomaly(models.Model):
         ]
         indexes = [
             models.Index(fields=["organisation", "state", "day"], name="anomalies_by_state"),
+            models.Index(fields=["found_at"], name="anomalies_by_time"),
         ]
 
     def __str__(self) -> str:

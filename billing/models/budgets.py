@@ -265,6 +265,7 @@ class BudgetAlert(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["period", "percent"], name="each_threshold_alerts_once_per_period")
         ]
+        indexes = [models.Index(fields=["at"], name="budget_alerts_by_time")]
 
     def __str__(self) -> str:
         return f"{self.percent} %"
@@ -295,6 +296,7 @@ class BudgetForecastAlert(models.Model):
                 condition=Q(low__lte=F("expected"), high__gte=F("expected")), name="forecast_is_within_its_range"
             ),
         ]
+        indexes = [models.Index(fields=["at"], name="forecast_alerts_by_time")]
 
     def __str__(self) -> str:
         return f"{self.percent} % on {self.reached_on}"

@@ -101,7 +101,10 @@ class Invoice(models.Model):
                 condition=Q(currency__regex=r"^[A-Z]{3}$"), name="invoice_currency_is_three_letters"
             ),
         ]
-        indexes = [models.Index(fields=["tenant", "period"], name="invoices_by_tenant")]
+        indexes = [
+            models.Index(fields=["tenant", "period"], name="invoices_by_tenant"),
+            models.Index(fields=["issued_at"], name="invoices_by_time"),
+        ]
 
     def __str__(self) -> str:
         return self.number

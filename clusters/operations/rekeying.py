@@ -1,6 +1,12 @@
 """Moves every sealed credential and secret to the current key of the ring, while everything runs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db.models import QuerySet
+from django.utils.module_loading import import_string
 
 from clusters.drivers.resolve import key_ring
 from clusters.engine.sealing import CannotUnseal, KeyRing, Sealed, seal, seal_bound, unseal, unseal_bound
@@ -37,22 +43,32 @@ def rekey_credentials() -> Rekeying:
         moved += ClusterCredential.objects.filter(cluster_id=row.cluster_id, key_id=row.key_id, sealed=held).update(
             key_id=sealed.key_id, sealed=sealed.box
         )
-    secrets = _rekey_secrets(ring)
-    return Rekeying(moved + secrets.moved, already + secrets.already_current, (*failed, *secrets.failed))
+    for rekey in (_rekey_secrets, *map(import_string, settings.REKEYED_ABOVE)):
+        also = rekey(ring)
+        moved, already, failed = moved + also.moved, already + also.already_current, [*failed, *also.failed]
+    return Rekeying(moved, already, tuple(failed))
+
+
+def rekeyed(ring: KeyRing, rows: QuerySet[Any], binding: Callable[[Any], str], name: Callable[[Any], str]) -> Rekeying:
+    """Seals what rows keep in `key_id` and `sealed` again under the current key. `name` is what an error calls a row."""
+    moved, failed = 0, []
+    already = rows.filter(key_id=ring.current).count()
+    for row in rows.exclude(key_id=ring.current).order_by("id"):
+        held = bytes(row.sealed)
+        try:
+            sealed = seal_bound(ring, binding(row), unseal_bound(ring, binding(row), Sealed(row.key_id, held)))
+        except CannotUnseal as error:
+            failed.append(f"{name(row)}: {error}")
+            continue
+        moved += rows.filter(id=row.id, key_id=row.key_id, sealed=held).update(key_id=sealed.key_id, sealed=sealed.box)
+    return Rekeying(moved, already, tuple(failed))
 
 
 def _rekey_secrets(ring: KeyRing) -> Rekeying:
     """The same for the secrets of tenants."""
-    moved, failed = 0, []
-    already = TenantSecret.objects.filter(key_id=ring.current).count()
-    for row in TenantSecret.objects.exclude(key_id=ring.current).select_related("tenant").order_by("id"):
-        held, binding = bytes(row.sealed), binding_of(row.id, row.tenant_id, row.name, row.version)
-        try:
-            sealed = seal_bound(ring, binding, unseal_bound(ring, binding, Sealed(row.key_id, held)))
-        except CannotUnseal as error:
-            failed.append(f"secret {row.name} of {row.tenant.path}: {error}")
-            continue
-        moved += TenantSecret.objects.filter(id=row.id, version=row.version, key_id=row.key_id, sealed=held).update(
-            key_id=sealed.key_id, sealed=sealed.box
-        )
-    return Rekeying(moved, already, tuple(failed))
+    return rekeyed(
+        ring,
+        TenantSecret.objects.select_related("tenant"),
+        lambda row: binding_of(row.id, row.tenant_id, row.name, row.version),
+        lambda row: f"secret {row.name} of {row.tenant.path}",
+    )

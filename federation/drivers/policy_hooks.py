@@ -7,13 +7,11 @@ limited.
 """
 
 import asyncio
-import ssl
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from ipaddress import ip_address
 from typing import Any
 
 import aiohttp
@@ -22,18 +20,17 @@ from django.conf import settings
 
 from clusters.drivers import DriverError
 from clusters.drivers.connections import run
-from clusters.drivers.resolve import checked_address
+from clusters.drivers.hook_servers import hook_address, hook_tls, host_header
+from clusters.engine.hook_servers import HookServer, read_hook_url
 from federation.engine.intake.job_fields import JOB_FIELD_NAMES
 from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.policy_hooks import (
     HookFailed,
     HookNotAsked,
-    HookServer,
     PolicyRefused,
     Question,
     Said,
     read_answer,
-    read_hook_url,
     refusal,
 )
 from foundation.caches import cached
@@ -101,10 +98,10 @@ async def _ask_all(
     end = asyncio.get_running_loop().time() + whole
     try:
         async with asyncio.timeout(each):
-            address = await asyncio.to_thread(_address_of, hook)
+            address = await asyncio.to_thread(hook_address, hook)
     except TimeoutError:
         raise DriverError(f"its name could not be resolved within {each:g} s") from None
-    connector = aiohttp.TCPConnector(ssl=_tls(settings.POLICY_CA), limit=CONCURRENT_QUESTIONS)
+    connector = aiohttp.TCPConnector(ssl=hook_tls(settings.POLICY_CA), limit=CONCURRENT_QUESTIONS)
     async with aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
     ) as session:
@@ -142,10 +139,8 @@ async def _ask_in_turn(
 
 async def _exchange(session: aiohttp.ClientSession, hook: HookServer, address: str, content: bytes) -> bytes:
     """The body of a 200 in JSON. Raises HookFailed for any other answer."""
-    shown = f"[{address}]" if ":" in address else address
-    origin = f"{'http' if hook.is_plain else 'https'}://{shown}:{hook.server.port}"
     async with session.post(
-        yarl.URL(f"{origin}{hook.server.path or '/'}", encoded=True),
+        yarl.URL(f"{hook.origin_at(address)}{hook.server.path or '/'}", encoded=True),
         data=content,
         headers=_headers(hook),
         server_hostname=None if hook.is_plain else hook.server.host,
@@ -168,9 +163,8 @@ async def _exchange(session: aiohttp.ClientSession, hook: HookServer, address: s
 
 
 def _headers(hook: HookServer) -> Mapping[str, str]:
-    host = f"[{hook.server.host}]" if ":" in hook.server.host else hook.server.host
     headers = {
-        "Host": f"{host}:{hook.server.port}",
+        "Host": host_header(hook),
         "Content-Type": "application/json",
         "Accept": "application/json",
         "Accept-Encoding": "identity",
@@ -181,22 +175,6 @@ def _headers(hook: HookServer) -> Mapping[str, str]:
     return headers
 
 
-def _address_of(hook: HookServer) -> str:
-    """The address to connect to, checked now. Raises DriverError."""
-    address = checked_address(hook.server)
-    if hook.is_plain and not ip_address(address).is_loopback:
-        raise DriverError("without TLS, only a hook on this host is allowed")
-    return address
-
-
 @lru_cache(maxsize=4)
 def _hook_server(url: str) -> HookServer:
     return read_hook_url(url)
-
-
-@lru_cache(maxsize=4)
-def _tls(ca_pem: str) -> ssl.SSLContext:
-    """The TLS context, made once because reading the system's authorities takes longer than a whole question."""
-    context = ssl.create_default_context(cadata=ca_pem or None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context

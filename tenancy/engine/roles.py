@@ -31,6 +31,8 @@ class Permission(StrEnum):
     """Issue invoices, statements and credit notes, and set their terms."""
     DISPUTE_CHARGE = "dispute_charge"
     """Remark on lines of documents, and dispute them."""
+    MANAGE_HOOKS = "manage_hooks"
+    """Have alerts of the tenant and everything below it posted to a server."""
     MANAGE_TENANTS = "manage_tenants"
     """Change the tree and bind roles."""
     MANAGE_CLUSTERS = "manage_clusters"
@@ -58,6 +60,7 @@ GRANTS: dict[Role, frozenset[Permission]] = {
             Permission.MANAGE_QUOTAS,
             Permission.RESERVE,
             Permission.DISPUTE_CHARGE,
+            Permission.MANAGE_HOOKS,
             Permission.MANAGE_TENANTS,
             Permission.VIEW_AUDIT,
         }
@@ -69,6 +72,7 @@ GRANTS: dict[Role, frozenset[Permission]] = {
             Permission.CLOSE_PERIOD,
             Permission.ISSUE_INVOICE,
             Permission.DISPUTE_CHARGE,
+            Permission.MANAGE_HOOKS,
             Permission.VIEW_AUDIT,
         }
     ),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from clusters.engine.hook_servers import read_hook_url
 from config import environment
 from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.policy_hooks import (
@@ -15,7 +16,6 @@ from federation.engine.intake.policy_hooks import (
     changed_fields,
     check_token,
     read_answer,
-    read_hook_url,
     refusal,
 )
 from federation.engine.intake.spec import Rules

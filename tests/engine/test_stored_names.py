@@ -80,9 +80,9 @@ def test_a_role_grants_what_the_documents_say():
         "viewer": {"view"},
         "submitter": {"view", "submit"},
         "manager": {
-            "view", "submit", "manage_jobs", "manage_quotas", "reserve", "dispute_charge", "manage_tenants", "view_audit",
+            "view", "submit", "manage_jobs", "manage_quotas", "reserve", "dispute_charge", "manage_hooks", "manage_tenants", "view_audit",
         },
-        "finance": {"view", "manage_prices", "close_period", "issue_invoice", "dispute_charge", "view_audit"},
+        "finance": {"view", "manage_prices", "close_period", "issue_invoice", "dispute_charge", "manage_hooks", "view_audit"},
         "admin": {permission.value for permission in Permission},
     }  # fmt: skip
     assert REACH[Scope.READ] == {"view", "view_audit"}
@@ -99,6 +99,7 @@ def test_several_roles_and_scopes_allow_what_each_of_them_does():
         "close_period",
         "issue_invoice",
         "dispute_charge",
+        "manage_hooks",
         "view_audit",
     }
     assert reach_of(["read", "write"]) == REACH[Scope.WRITE]

@@ -13,7 +13,7 @@ PURE = {
     "clusters/engine/mig.py": "of a model's name and slices",
     "clusters/engine/quantities.py": "of texts",
     "federation/drivers/policy_hooks.py::_hook_server": "of the setting's text",
-    "federation/drivers/policy_hooks.py::_tls": "of the setting's text",
+    "clusters/drivers/hook_servers.py::hook_tls": "of the setting's text",
     "federation/engine/intake/normal_form.py::_normal_names": "of images' names",
     "federation/engine/objects/isolation.py": "of the setting's networks",
     "federation/queries/claimed_attempts.py::spec_hash_of": "of a spec's text",

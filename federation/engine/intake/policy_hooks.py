@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clusters.engine.egress import Server, read_server
-from foundation.problems import Invalid, Problem
+from foundation.problems import Problem
 
 from .job_fields import JOB_FIELD_NAMES
 from .normal_form import spec_json
@@ -18,7 +17,6 @@ from .spec import JobSpec
 
 MAX_WORDS = 300
 RETRY_SECONDS = 5
-_PLAIN = re.compile(r"http://(?P<rest>(\[[^\]/]*\]|[^:/]*):[0-9]+(/.*)?)")
 _TOKEN = re.compile(r"[\x21-\x7e]{0,4096}")
 _ANSWER_FIELDS = frozenset(["allow", "message", "changes"])
 
@@ -70,23 +68,6 @@ class Question:
     def body(self) -> dict[str, Any]:
         """The complete question, as sent."""
         return {"version": 1, **self.asker, "spec": spec_json(self.spec)}
-
-
-@dataclass(frozen=True, slots=True)
-class HookServer:
-    """The hook's server. `is_plain`: without TLS, which is allowed only on the same host."""
-
-    server: Server
-    is_plain: bool = False
-
-
-def read_hook_url(text: str) -> HookServer:
-    """The server in `https://host[:port][/path]`, or in `http://host:port[/path]`. ValueError with the reason."""
-    plain = _PLAIN.fullmatch(text)
-    try:
-        return HookServer(read_server(f"https://{plain['rest']}" if plain else text), is_plain=plain is not None)
-    except Invalid as refused:
-        raise ValueError(f"{refused.detail} (or http://host:port of a hook on this host)") from None
 
 
 def check_token(text: str) -> None:
