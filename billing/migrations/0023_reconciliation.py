@@ -10,7 +10,7 @@ from foundation.rules import rules
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0021_budget_currencies'),
+        ('billing', '0022_alert_hooks'),
         ('clusters', '0014_object_stores'),
         ('tenancy', '0001_squashed_0002_weight'),
     ]
