@@ -1,5 +1,6 @@
 """Alert hooks over HTTP and on pages: the secret once, strict bodies, and foreigners learn nothing."""
 
+import json
 import re
 import runpy
 import time
@@ -167,6 +168,12 @@ def test_a_refused_form_does_not_repeat_the_url(client, finance, receiver):
     assert "canary" not in answer.content.decode()
     assert "SWITCHYARD_EGRESS_ALLOW" in answer.content.decode()
     assert client.post("/budgets/hooks/", {}).status_code == 404
+
+
+def test_the_page_on_receiving_gives_a_body_that_is_accepted(call, finance, receiver):
+    [block] = re.findall(r"^```json\n(.*?)^```$", HOWTO.read_text(), re.MULTILINE | re.DOTALL)
+    status, made = call(finance, "post", "/alert-hooks", json.loads(block) | {"url": receiver.url()})
+    assert (status, made["kinds"]) == (201, sorted(KINDS))
 
 
 def test_the_page_on_receiving_verifies_what_is_posted(receiver, tmp_path):
