@@ -1,5 +1,6 @@
 """Closes and reopens the months of an organisation's ledger."""
 
+import logging
 from datetime import date
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from .reconciliation import reconciled, record_reconciliation
 from .sharing import share_month
 
 State = LedgerPeriod.State
+logger = logging.getLogger(__name__)
 
 
 def keep_ledger(turn: Turn | None = None) -> None:
@@ -83,8 +85,13 @@ def finish_closing(period_id: UUID) -> bool:
             compared = reconciled(period)
             if compared is not None and compared.unsettled:
                 return False
-            if not share_month(period) or unconverted(period.id, period.organisation_id, period.month):
-                return False  # people have to decide, or to give a rate; what they need to see is committed
+            if not share_month(period):
+                return False  # people have to decide; what they need to see is committed
+            if missing := unconverted(period.id, period.organisation_id, period.month):
+                # The balances are recorded once: the month is shared again when there is a rate.
+                transaction.set_rollback(True)
+                logger.warning("the period %s stays closing: %s", period_id, " ".join(missing))
+                return False
             if compared is not None:
                 record_reconciliation(period, compared)
             LedgerPeriod.objects.filter(id=period.id).update(

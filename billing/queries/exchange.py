@@ -1,5 +1,6 @@
 """Rates of exchange, the currencies that organisations are billed in, and what is not converted yet."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from uuid import UUID
@@ -91,13 +92,16 @@ def unconverted(period_id: UUID, organisation_id: UUID, month: date) -> list[str
         if exchange_rate(organisation_id, base, currency, day) is None
     ]
     if found:
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        named = ", ".join(found[:MOST_NAMED])
-        return [
-            f"No exchange rate for {named}{more}: import reference rates of that week, or set a rate for these days."
-        ]
+        return [no_rate_for(found)]
     waiting = ConversionDay.objects.filter(organisation=organisation_id, day__lt=next_month(month)).count()
     return [f"Days whose charges are not converted yet: {waiting or len(missing)}."] if waiting or missing else []
+
+
+def no_rate_for(found: Sequence[str]) -> str:
+    """Says that these rates, such as `USD to EUR on 2026-10-31`, are missing."""
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    named = ", ".join(found[:MOST_NAMED])
+    return f"No exchange rate for {named}{more}: import reference rates of that week, or set a rate for these days."
 
 
 def visible_rates(actor: Actor) -> QuerySet[ExchangeRate]:

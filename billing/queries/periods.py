@@ -1,14 +1,14 @@
 """The months of the ledger: their state, and what is missing before one can close."""
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from uuid import UUID
 
 from django.db import connection
 from django.db.models import QuerySet
 
 from billing.engine.months import midnight, next_month
-from billing.models import LedgerPeriod, PostingConflict, TenantDay
+from billing.models import LedgerAccount, LedgerLine, LedgerPeriod, PostingConflict, TenantDay
 from clusters.models import Cluster
 from foundation.clock import database_now
 from foundation.problems import NotFound
@@ -18,11 +18,11 @@ from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenan
 
 from .commitments import unsplit_days
 from .disputes import unresolved_disputes
-from .exchange import unconverted
+from .exchange import billing_currency_of, exchange_rate, no_rate_for, unconverted
 from .ledger_proof import money_discrepancies
 from .progress import Whose, open_runs
 from .reconciliation import unreconciled
-from .sharing import unresolved_negative_idle
+from .sharing import policy_for, unresolved_negative_idle
 
 DECIDED_WHILE_CLOSING = frozenset({"no_negative_idle"})
 """Items that are known, and decided, only once a period is closing."""
@@ -73,7 +73,7 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
     ).count()
     disputes = unresolved_disputes(period.organisation_id, period.month).count()
     negative = unresolved_negative_idle(period.organisation_id, period.month).count()
-    foreign = unconverted(period.id, period.organisation_id, period.month)
+    foreign = unconverted(period.id, period.organisation_id, period.month) or _lacking_for_shares(period)
     unsplit = len(unsplit_days(period.organisation_id, period.month))
     differing = unreconciled(period.organisation, period.month)
     wrong = money_discrepancies(period.organisation_id)
@@ -91,6 +91,22 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
         _item("reconciled", not differing, differing),
         _item("proven", not wrong, f"Errors that the proof of the ledger found: {len(wrong)}."),
     )
+
+
+def _lacking_for_shares(period: LedgerPeriod) -> list[str]:
+    """The rates that the close needs for its shares of idle capacity and of the platform: those of the month's last day."""
+    currency = billing_currency_of(period.organisation_id, period.month)
+    last_day = next_month(period.month) - timedelta(days=1)
+    if not currency or last_day >= database_now().date() or not policy_for(period.organisation_id, period.month).number:
+        return []
+    lines = LedgerLine.objects.filter(entry__period=period, account__kind=LedgerAccount.Kind.TENANT_EXPENSE)
+    charged = lines.exclude(currency=currency).values_list("currency", flat=True).distinct().order_by("currency")
+    found = [
+        f"{base} to {currency} on {last_day}"
+        for base in charged
+        if exchange_rate(period.organisation_id, base, currency, last_day) is None
+    ]
+    return [no_rate_for(found)] if found else []
 
 
 def clusters_behind(period: LedgerPeriod) -> tuple[str, ...]:

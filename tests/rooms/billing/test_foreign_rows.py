@@ -11,6 +11,7 @@ from billing.models import LedgerPeriod, NegativeIdle, NegativeNodeHour, Posting
 from billing.operations import posting
 from billing.operations.disputes import open_remark
 from billing.operations.egress import NewEgressPrice, create_egress_price
+from billing.operations.hooks import WantedHook, create_hook, send_test
 from billing.operations.overrides import request_override
 from billing.urls import api_urlpatterns, web_urlpatterns
 from foundation.clock import now
@@ -51,7 +52,13 @@ def rows():
     idle = NegativeIdle.objects.create(period=period, flavor="h100", day=at(5).date(), **place)
     egress = create_egress_price(SYSTEM, NewEgressPrice("eu-*", "us-east", Decimal("0.02"), organisation="acme"))
     remark = open_remark(SYSTEM, invoice.id, 1, "dispute", "too much")
+    hook, _ = create_hook(SYSTEM, WantedHook("acme", "finance", "http://127.0.0.1:9/alerts", ("budget_spent",), "json"))
+    delivery = send_test(SYSTEM, hook.id)
     return {
+        ("alert-hooks", "hook_id"): hook.id,
+        ("alert-hooks", "uid"): delivery.uid,
+        ("budgets", "hook_id"): hook.id,
+        ("budgets", "uid"): delivery.uid,
         ("anomalies", "anomaly_id"): anomaly.id,
         ("budgets", "budget_id"): budget.id,
         ("budgets", "override_id"): override.id,

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 PAGES = {
     "/": 40,
     "/months/": 12,
-    "MONTH": 38,
+    "MONTH": 39,
     "/idle/?month=2026-10": 40,
     "/months/reconciliation/?month=2026-10": 40,
     "/usage/?month=2026-10": 24,
