@@ -7,6 +7,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import QuerySet
 
+from billing.engine.idle import PlatformSplit
 from billing.engine.months import midnight, next_month
 from billing.models import LedgerAccount, LedgerLine, LedgerPeriod, PostingConflict, TenantDay
 from clusters.models import Cluster
@@ -97,13 +98,18 @@ def _lacking_for_shares(period: LedgerPeriod) -> list[str]:
     """The rates that the close needs for its shares of idle capacity and of the platform: those of the month's last day."""
     currency = billing_currency_of(period.organisation_id, period.month)
     last_day = next_month(period.month) - timedelta(days=1)
-    if not currency or last_day >= database_now().date() or not policy_for(period.organisation_id, period.month).number:
+    if not currency or last_day >= database_now().date():
+        return []
+    policy = policy_for(period.organisation_id, period.month)
+    if not policy.number:
         return []
     lines = LedgerLine.objects.filter(entry__period=period, account__kind=LedgerAccount.Kind.TENANT_EXPENSE)
-    charged = lines.exclude(currency=currency).values_list("currency", flat=True).distinct().order_by("currency")
+    shared = set(lines.values_list("currency", flat=True).distinct())
+    if policy.platform_cost and policy.platform is PlatformSplit.FIXED:
+        shared.add(policy.platform_currency)  # also without charges in it
     found = [
         f"{base} to {currency} on {last_day}"
-        for base in charged
+        for base in sorted(shared - {currency})
         if exchange_rate(period.organisation_id, base, currency, last_day) is None
     ]
     return [no_rate_for(found)] if found else []

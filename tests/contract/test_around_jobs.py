@@ -7,8 +7,8 @@ import pytest
 
 from clusters.drivers import AlreadyExists, NotThere, Refused
 
-from .manifests import WRONG_UID, mates, wall
-from .worlds import WHOSE, World, fresh_name, in_namespace, job, secret, until
+from .manifests import WRONG_UID, job, mates, secret, wall
+from .worlds import WHOSE, World, fresh_name, in_namespace, until
 
 
 def test_a_namespace_may_be_asked_for_again_but_not_if_it_is_a_strangers(world: World):

@@ -9,7 +9,8 @@ from clusters.engine.claimable import DeviceSeen, device_of
 from clusters.engine.resource_slices import read_pool
 from federation.engine.objects.resource_claims import Claimable, resource_claim_templates
 
-from .worlds import INSTALL, World, fresh_name, in_namespace, job, slice_object, until, watching
+from .manifests import job
+from .worlds import INSTALL, World, fresh_name, in_namespace, slice_object, until, watching
 
 
 def test_a_watch_of_slices_sees_them_come_change_and_go(world: World):

@@ -8,8 +8,8 @@ import pytest
 from clusters.drivers import AlreadyExists, NotThere, PortRequest, Refused, Stale
 from clusters.engine.permissions import ROLE, TELLTALES, Right
 
-from .manifests import WRONG_UID
-from .worlds import INSTALL, World, finished, fresh_name, in_namespace, job, until, watching
+from .manifests import WRONG_UID, job
+from .worlds import INSTALL, World, finished, fresh_name, in_namespace, until, watching
 
 
 def test_a_cluster_says_its_version_and_who_it_is(world: World):

@@ -7,7 +7,7 @@ import pytest
 from clusters.drivers import Ambiguous, NotThere, Refused
 from tests.scripted_server import Connection, serving, status
 
-from .worlds import job
+from .manifests import job
 
 POLICY = {"metadata": {"namespace": "swy-a", "name": "wall"}, "spec": {}}
 

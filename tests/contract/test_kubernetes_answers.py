@@ -23,7 +23,7 @@ from clusters.drivers import (
 from clusters.drivers.kubernetes.driver import KubernetesDriver
 from tests.scripted_server import HOST, LIMITS, SECRET, Authority, Connection, job_object, listed, serving, status
 
-from .worlds import job
+from .manifests import job
 
 CREATE = job("swy-a", "train")
 

@@ -6,8 +6,8 @@ import pytest
 
 from clusters.drivers import NotThere, Refused, Stale
 
-from .manifests import GATE, OTHERS, WRONG_UID, gated, wish
-from .worlds import World, in_namespace, job, until
+from .manifests import GATE, OTHERS, WRONG_UID, gated, job, wish
+from .worlds import World, in_namespace, until
 
 
 def _released(made):

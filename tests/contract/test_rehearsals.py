@@ -4,7 +4,8 @@ import asyncio
 
 from clusters.engine.escapes import PROBE_NAMESPACE, duties, escapes, judged
 
-from .worlds import World, in_namespace, job, until
+from .manifests import job
+from .worlds import World, in_namespace, until
 
 
 def test_the_published_manifest_lets_the_gateway_work_and_a_thief_do_nothing(world: World):

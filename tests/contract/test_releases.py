@@ -6,7 +6,8 @@ import pytest
 
 from clusters.drivers import Stale
 
-from .worlds import World, finished, in_namespace, job, until
+from .manifests import job
+from .worlds import World, finished, in_namespace, until
 
 
 def test_a_second_release_changes_nothing_and_says_so(world: World):

@@ -6,7 +6,8 @@ import pytest
 
 from clusters.drivers import AlreadyExists, NotThere, Refused
 
-from .worlds import INSTALL, World, fresh_name, in_namespace, job, until
+from .manifests import job
+from .worlds import INSTALL, World, fresh_name, in_namespace, until
 
 LABELS = {f"switchyard.dev/{what}": "contract" for what in ("tenant", "job", "spec-hash")}
 NOBODY = ("gone", "00000000-0000-4000-8000-000000000000")

@@ -21,7 +21,8 @@ from clusters.drivers.simulated import (
     path_of,
 )
 
-from .worlds import BASE_NODES, INSTALL, job, node_object
+from .manifests import job
+from .worlds import BASE_NODES, INSTALL, node_object
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

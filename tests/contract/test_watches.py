@@ -2,7 +2,8 @@
 
 import asyncio
 
-from .worlds import INSTALL, World, fresh_name, in_namespace, job, until, watching
+from .manifests import job
+from .worlds import INSTALL, World, fresh_name, in_namespace, until, watching
 
 
 def test_a_watch_lists_first_and_follows_a_job_to_its_end(world: World):

@@ -10,7 +10,8 @@ from clusters.drivers import Ambiguous, AuthFailed, Refused, Unreachable
 from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.drivers.kubernetes.wire import Limits
 from devtools.localfleet.admin import client, mint_token
-from tests.contract.worlds import INSTALL, address_of, fresh_name, job, until, watching
+from tests.contract.manifests import job
+from tests.contract.worlds import INSTALL, address_of, fresh_name, until, watching
 
 from .conftest import gateway_token
 

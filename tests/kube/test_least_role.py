@@ -9,10 +9,10 @@ from clusters.drivers import DriverError, PortRequest
 from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.permissions import ROLE
 from devtools.localfleet.admin import apply, client, mint_token
-from tests.contract.manifests import GATE, gated, wall
+from tests.contract.manifests import GATE, gated, secret, wall
 from tests.contract.test_devices import templates
 from tests.contract.test_services import service
-from tests.contract.worlds import INSTALL, WHOSE, address_of, fresh_name, secret, slice_object
+from tests.contract.worlds import INSTALL, WHOSE, address_of, fresh_name, slice_object
 
 from .conftest import gateway_token
 from .test_registration import eventually

@@ -1,21 +1,17 @@
 """Raw SQL against what energy and emissions are computed from, as the role that the processes run as."""
 
-from typing import Any
-
 import pytest
-from django.db import DatabaseError, connection, transaction
 
 from billing.operations import record_runs
 from tests.builders import make_run
 from tests.kept_rows import written_once
 from tests.processes_role import as_processes
-from tests.refusals import constraint_of
+from tests.refusals import NO_RIGHT, refusal_of
 
 from .emitting import MEASURED, counted, imported
 from .ledgers import at, priced_cluster, settle_pending_checks
 
 pytestmark = pytest.mark.django_db
-NO_RIGHT = "no right"
 TABLES = ("gridintensity", "powerrating", "carbonsite", "measuredenergy")
 INTENSITY = (
     "INSERT INTO billing_gridintensity (organisation_id, region, valid_from, valid_until, milligrams_per_kwh, source, licence,"
@@ -94,13 +90,6 @@ def _known():
     record_runs([run])
     imported(f"{MEASURED}north,{run.source_uid},2026-10-05T10:00Z,1")
     settle_pending_checks()
-
-
-def refusal_of(statement):
-    with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(statement)
-    cause: Any = refused.value.__cause__
-    return NO_RIGHT if cause.sqlstate == "42501" else constraint_of(refused.value)
 
 
 @pytest.mark.parametrize("name", ATTACKS)

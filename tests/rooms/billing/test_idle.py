@@ -10,9 +10,7 @@ from psycopg.types.range import TimestamptzRange
 
 from billing.models import InvoiceLine, LedgerEntry, LedgerLine, LedgerPeriod, NegativeIdle, PoolDay, Price
 from billing.operations import create_price, periods, posting, record_runs, sharing
-from billing.operations.conversion import convert_days
 from billing.operations.corrections import NewCorrection, correct_price
-from billing.operations.exchange import import_reference_rates, set_billing_currency
 from billing.operations.prices import NewPrice
 from billing.operations.sharing import NewPolicy, set_policy
 from billing.queries import discrepancies
@@ -143,36 +141,6 @@ def test_owners_of_reserved_nodes_bear_what_they_left_unused(north):
         reservation_sources.pop()
     # Idle of the 5th: 22 h = 55. The owner left 20 h = 50 unused; the rest, 5, follows use.
     assert balances() == {"acme/one": 10, "acme/owner": 50, "idle": 1800, "cluster_pool": -1860}
-
-
-def rates(text):
-    import_reference_rates(SYSTEM, "acme", text, "test")
-
-
-def test_a_month_does_not_begin_to_close_without_the_rate_that_its_shares_need(north):
-    policy()
-    set_billing_currency(SYSTEM, "acme", MONTH, "EUR")
-    rates("Date,USD\n2026-10-05,1.08\n")
-    used(north, one=4)
-    with pytest.raises(Conflict, match="No exchange rate for USD to EUR on 2026-10-31:"):
-        close()
-    rates("Date,USD\n2026-10-30,1.10\n")
-    assert close()
-
-
-def test_a_month_that_lacks_a_rate_after_all_closes_when_there_is_one_however_often_it_was_tried(north, monkeypatch):
-    """A pool's balances of a close are recorded once."""
-    policy()
-    set_billing_currency(SYSTEM, "acme", MONTH, "EUR")
-    rates("Date,USD\n2026-10-05,1.08\n")
-    used(north, one=4)
-    monkeypatch.setattr("billing.queries.periods._lacking_for_shares", lambda _period: [])
-    assert not close()
-    assert not close()
-    rates("Date,USD\n2026-10-30,1.10\n")
-    convert_days()
-    assert close()
-    assert discrepancies() == ()
 
 
 def test_closing_again_after_a_reopening_posts_only_what_differs(north):

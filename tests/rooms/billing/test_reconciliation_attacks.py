@@ -1,10 +1,8 @@
 """Raw SQL against invoices of providers and what was reconciled with them, as the role that the processes run as."""
 
 from decimal import Decimal
-from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, transaction
 
 from billing.models import LedgerPeriod
 from billing.operations import periods, posting
@@ -13,14 +11,13 @@ from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_tenant
 from tests.kept_rows import written_once
 from tests.processes_role import as_processes
-from tests.refusals import constraint_of
+from tests.refusals import NO_RIGHT, refusal_of
 
 from .ledgers import priced_cluster, settle_pending_checks
 from .reconciling import billed
 from .test_idle import MONTH, offered, used
 
 pytestmark = pytest.mark.django_db
-NO_RIGHT = "no right"
 TABLES = ("providerinvoiceline", "variancetolerance", "acceptedvariance", "reconciledcluster")
 APPEND_ONLY = TABLES[1:]
 LINE = (
@@ -101,13 +98,6 @@ def _closed():
     assert periods.finish_closing(period.id)
     LedgerPeriod.objects.create(organisation=cluster.owner, month="2026-11-01")
     settle_pending_checks()
-
-
-def refusal_of(statement):
-    with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(statement)
-    cause: Any = refused.value.__cause__
-    return NO_RIGHT if cause.sqlstate == "42501" else constraint_of(refused.value)
 
 
 @pytest.mark.parametrize("name", ATTACKS)

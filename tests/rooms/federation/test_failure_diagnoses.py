@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, InternalError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from clusters.drivers import NotThere, Refused, Unreachable
 from clusters.drivers.simulated import SimulatedDriver
@@ -380,38 +380,3 @@ def test_a_cancelled_attempt_gets_no_diagnosis():
     Job.objects.filter(id=attempt.job_id).update(state="cancelling")
     fail(attempt, exit_code=1)
     assert not Diagnosis.objects.exists()
-
-
-# -- the database judges ----------------------------------------------------------------------------------------------
-
-
-def attack(statement: str, *values: Any) -> None:
-    with pytest.raises((IntegrityError, InternalError)), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(statement, values)
-
-
-def test_what_is_judged_stands_and_no_diagnosis_breaks_its_rules():
-    attempt = make_attempt()
-    fail(attempt, disruption=TAKEN)
-    attack("UPDATE federation_diagnosis SET step = 'stop', retry = 0")
-    attack("UPDATE federation_diagnosis SET failure_class = 'program'")
-    attack("DELETE FROM federation_diagnosis")
-    other = make_attempt()
-    insert = (
-        "INSERT INTO federation_diagnosis (attempt_id, failure_class, own_class, text, rule, step, next_step, retry, most, wait_seconds,"
-        " avoid, node, memory, judged_at) VALUES (%s, %s, 'program', '', 'r', %s, '', %s, 3, %s, %s, '', %s, {})"
-    )
-    for values, judged in [
-        (("bad_luck", "stop", 0, 0, "", "{}"), "now()"),
-        (("program", "explode", 1, 0, "", "{}"), "now()"),
-        (("program", "again", 4, 0, "", "{}"), "now()"),
-        (("program", "again", 0, 0, "", "{}"), "now()"),
-        (("program", "again", 1, 86_401, "", "{}"), "now()"),
-        (("program", "again", 1, 0, "node", "{}"), "now()"),
-        (("program", "again", 1, 0, "", '{"main": 1}'), "now()"),
-        (("program", "stop", 0, 0, "", "{}"), "NULL"),
-        (("", "", 0, 0, "", "{}"), "now()"),
-    ]:
-        attack(insert.format(judged), other.id, *values)
-    attack("INSERT INTO federation_tenantfailurerules (tenant_id, rules) VALUES (%s, '{}')", attempt.job.tenant_id)
-    attack("INSERT INTO federation_tenantfailurerules (tenant_id, rules) VALUES (%s, '[]')", attempt.job.tenant_id)
