@@ -49,6 +49,7 @@ PAGES = {
     "shares": "/shares/",
     "budgets": "/budgets/",
     "budget-edit": "/budgets/set/",
+    "alert-hooks": "/budgets/hooks/",
     "months": "/months/",
     "conflicts": "/months/conflicts/",
     "reconciliation": "/months/reconciliation/",

@@ -39,6 +39,11 @@ class ImportedInvoices:
     changed: int
     known: int
 
+    @property
+    def summary(self) -> str:
+        """For people."""
+        return f"Lines added: {self.added}, changed: {self.changed}, known: {self.known}."
+
 
 @dataclass(frozen=True, slots=True)
 class Found:

@@ -115,7 +115,7 @@ def _import(actor: Actor, values: Mapping[str, str]) -> str:
     if len(text) > MOST_CHARACTERS:
         raise Invalid.field("file", "out_of_range", "too long: import it in parts")
     found = import_provider_invoices(actor, values.get("organisation", ""), text)
-    return f"{found.added} lines added, {found.changed} changed, {found.known} known."
+    return found.summary
 
 
 def _tolerate(actor: Actor, values: Mapping[str, str]) -> str:

@@ -29,4 +29,4 @@ class Command(GatewayCommand):
             raise CommandError("; ".join([problem.detail, *(error.detail for error in problem.errors)])) from problem
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(f"{file}: {error}") from error
-        self.stdout.write(f"{found.added} lines added, {found.changed} changed, {found.known} known.")
+        self.stdout.write(found.summary)

@@ -191,7 +191,7 @@ def test_the_page_of_a_viewer_has_no_forms_and_that_of_a_stranger_no_figures(cli
 def test_operators_import_at_the_command_line(north, tmp_path, capsys):
     file = tmp_path / "invoices.csv"
     file.write_text(HEAD + "north,2026-10,A,1860,USD,\n")
-    for said in ("1 lines added, 0 changed, 0 known.", "0 lines added, 0 changed, 1 known."):
+    for said in ("Lines added: 1, changed: 0, known: 0.", "Lines added: 0, changed: 0, known: 1."):
         call_command("import_provider_invoices", str(file), "--organisation", "acme")
         assert capsys.readouterr().out.strip() == said
     assert reconciliation(SYSTEM, "acme", MONTH).rows[0].compared.variance == 0
