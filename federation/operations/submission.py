@@ -43,15 +43,19 @@ ROUTE = "jobs"
 NEW = ReasonCode.NEW
 JOB_COLUMNS = columns_of(Job)
 INSERT_JOB = f"""
-    WITH job AS (
+    WITH audited AS ({ADD_ENTRY}), job AS (
         INSERT INTO federation_job ({", ".join(JOB_COLUMNS)})
         VALUES ({", ".join(f"%({column})s" for column in JOB_COLUMNS)}) RETURNING id, created_at
     ), event AS (
         INSERT INTO federation_jobevent (job_id, at, kind, message)
         SELECT id, created_at, 'submitted', %(message)s FROM job
-    ), audited AS ({ADD_ENTRY}), {ANNOUNCING}
+    ), {ANNOUNCING}
 """
-"""One statement, because it is the most frequent change: the job, its first event, the audit entry and the wake-up."""
+"""One statement, because it is the most frequent change: the job, its first event, the audit entry and the wake-up.
+
+PostgreSQL runs parts that nothing reads from the last to the first, so the audit entry is written last, and its link of the
+chain is locked at the commit after the rows that the job refers to: as by all who change those rows and then record it.
+"""
 
 
 def submit_job(

@@ -1,6 +1,7 @@
 """Priority classes changed, withdrawn and removed while others change them and jobs are submitted, with real commits."""
 
 import threading
+import time
 
 import pytest
 from django.db import connection, transaction
@@ -89,6 +90,17 @@ def held_before_its_write(monkeypatch):
     return arrived, go_on
 
 
+def another_session_waits():
+    """Whether within 20 s another session waits for a lock of this one's transaction."""
+    with connection.cursor() as cursor:
+        for _ in range(2000):
+            cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid)))")
+            if cursor.fetchone()[0]:
+                return True
+            time.sleep(0.01)
+    return False
+
+
 def under_way(monkeypatch, actor, meanwhile):
     """The outcomes of a submission of an urgent job, and of what happens while it is under way."""
     row, _ = put_class(SYSTEM, {"name": "urgent", "value": 500, "is_open": True})
@@ -121,6 +133,23 @@ def test_a_job_under_way_while_its_class_is_removed_is_refused_and_leaves_nothin
     assert not Job.objects.exists()
     assert not PriorityClass.objects.filter(name="urgent").exists()
     assert not AuditEntry.objects.filter(action="job.submit").exists()
+
+
+def test_a_submission_that_waits_for_the_removal_of_its_class_does_not_hold_the_chain_of_the_trail(actor):
+    row, _ = put_class(SYSTEM, {"name": "urgent", "value": 500, "is_open": True})
+    removed = threading.Event()
+
+    def remove():
+        with transaction.atomic():
+            remove_class(SYSTEM, row.id)
+            removed.set()
+            assert another_session_waits()
+
+    def send():
+        assert removed.wait(20)
+        return outcome(lambda: submit(actor, {"tenant": "acme", **make_spec(priority_class="urgent")}))
+
+    assert at_once([remove, send]) == [None, "conflict"]
 
 
 def test_many_submissions_and_removals_never_leave_a_job_without_its_class(actor):
