@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 from contextlib import contextmanager, suppress
+from time import sleep
 from uuid import UUID
 
 import pytest
@@ -97,3 +98,13 @@ def test_a_pod_that_is_stopped_lets_each_process_save_its_work():
         running.terminate()
         assert running.stdout.read() == "saved\n" * 3
         assert running.wait(timeout=30) == 128 + signal.SIGTERM
+
+
+def test_a_pod_that_is_stopped_while_it_starts_leaves_no_process_behind():
+    """Its output ends when the last of its processes has ended."""
+    for moment in range(40):
+        with pod(1, "exec sleep 60") as running:
+            sleep(moment / 4000)
+            running.terminate()
+            assert running.communicate(timeout=20)[0] == ""
+            assert running.returncode in {128 + signal.SIGTERM, -signal.SIGTERM}
