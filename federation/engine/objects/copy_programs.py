@@ -25,7 +25,7 @@ size() { find "$1" -type f -exec stat -c %s {} + | awk '{n += $1} END {printf "%
 _PROGRESS = f"""
 if [ "$total" = 0 ]; then echo "nothing to copy" >&2; exit {NOTHING_THERE}; fi
 echo "switchyard-stage 0 $total"
-( while sleep 5; do done=`size "$to" 2>/dev/null`; echo "switchyard-stage $done $total"; done ) &
+( while sleep 5 >/dev/null 2>&1; do done=`size "$to" 2>/dev/null`; echo "switchyard-stage $done $total"; done ) &
 watching=$!
 trap 'kill $watching 2>/dev/null || :' EXIT
 """
