@@ -226,10 +226,20 @@ def bar(used: float, total: float, label: str, tone: str = "", other: float = 0)
 
 
 @register.simple_tag(takes_context=True)
-def current(context: template.Context, *names: str) -> SafeString:
-    """`aria-current` if the displayed page has one of these URL names."""
+def current(context: template.Context, *beginnings: str, but: str = "") -> SafeString:
+    """`aria-current` if the displayed page's route is one of these, such as `jobs`, or below one of them, and not below `but`."""
     match = getattr(context.get("request"), "resolver_match", None)
-    return mark_safe('aria-current="page"') if match and match.url_name in names else mark_safe("")
+    if (
+        match is None
+        or not any(_is_below(match.route, one) for one in beginnings)
+        or (but and _is_below(match.route, but))
+    ):
+        return mark_safe("")
+    return mark_safe('aria-current="page"')
+
+
+def _is_below(route: str, beginning: str) -> bool:
+    return route.startswith(f"{beginning}/") if beginning else not route
 
 
 @register.simple_tag(takes_context=True)
