@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from devtools.simulation.history import Asked
+from devtools.simulation.core.history import Asked
 from tests.faults.stand import FaultRun
 
 from .load import Wanted

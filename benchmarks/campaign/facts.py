@@ -6,22 +6,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 
-from devtools.simulation import change_judges, judges
-from devtools.simulation.history import Asked
+from devtools.simulation.core.history import Asked
+from devtools.simulation.judges import changes as change_judges
+from devtools.simulation.judges import promises
 
 from .clients import Submission
 
 if TYPE_CHECKING:
-    from devtools.simulation.world import World
+    from devtools.simulation.worlds.world import World
 
 SAME_JUDGES: Sequence[Callable[["World"], Sequence[str]]] = (
-    judges.promise_1_an_accepted_job_is_never_lost,
-    judges.promise_2_one_key_makes_one_job,
-    judges.promise_3_everything_ends,
-    judges.promise_13_each_hold_ends_once_and_limits_add_up,
-    judges.promise_16_the_ledger_is_proved,
-    judges.promise_17_a_cancellation_is_final,
-    judges.promise_22_the_audit_trail_is_complete,
+    promises.promise_1_an_accepted_job_is_never_lost,
+    promises.promise_2_one_key_makes_one_job,
+    promises.promise_3_everything_ends,
+    promises.promise_13_each_hold_ends_once_and_limits_add_up,
+    promises.promise_16_the_ledger_is_proved,
+    promises.promise_17_a_cancellation_is_final,
+    promises.promise_22_the_audit_trail_is_complete,
     change_judges.promise_16_no_proof_of_the_running_ledger_finds_anything,
     change_judges.a_moved_team_takes_its_limits_along,
 )

@@ -11,17 +11,26 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import migrated
-from .crew import Crew, serve
-from .database import Watch, configure, server, url_of
-from .kept import KEPT
-from .lines import ROOT, Lines, figures_of
-from .outcomes import REPEATED_ONE_IN, SHRINK_SECONDS, Finished, Outcome, Tally, Wanted, plain, run_seed
-from .resumed import Resumed
-from .size import add_arguments, size_of
+from devtools.simulation.core.database import Watch, configure, server, url_of
+from devtools.simulation.seeds.crew import Crew, serve
+from devtools.simulation.seeds.kept import KEPT
+from devtools.simulation.seeds.lines import ROOT, Lines, figures_of
+from devtools.simulation.seeds.outcomes import (
+    REPEATED_ONE_IN,
+    SHRINK_SECONDS,
+    Finished,
+    Outcome,
+    Tally,
+    Wanted,
+    plain,
+    run_seed,
+)
+from devtools.simulation.seeds.resumed import Resumed
+from devtools.simulation.setting import migrated
+from devtools.simulation.setting.size import add_arguments, size_of
 
 if TYPE_CHECKING:
-    from .run import Runner
+    from devtools.simulation.seeds.run import Runner
 
 MEMORY = "/dev/shm"  # noqa: S108 - as below
 """A file system in memory: each run truncates every table, and so makes hundreds of files."""
@@ -69,7 +78,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _hunted(runner: "Runner", asked: argparse.Namespace) -> dict[str, object]:
-    from .hunt import find_again, find_small_again, hunt  # noqa: PLC0415 - they need Django
+    from devtools.simulation.seeds.hunt import find_again, find_small_again, hunt  # noqa: PLC0415 - they need Django
 
     if asked.mutant:
         return hunt(runner, asked, Resumed(asked.resume, _key(asked)))
@@ -221,7 +230,7 @@ def _runner(stack: ExitStack) -> "Runner":
     migrated.fill(home)
     url = url_of(stack.enter_context(server(home)))
     configure(url)
-    from .run import Runner  # noqa: PLC0415 - it needs Django
+    from devtools.simulation.seeds.run import Runner  # noqa: PLC0415 - it needs Django
 
     watch = Watch(url)
     stack.callback(watch.close)

@@ -28,7 +28,7 @@ def lint():
 def house(tmp_path_factory):
     copy = tmp_path_factory.mktemp("house")
     shutil.copy(ROOT / "pyproject.toml", copy)
-    for folder in PRODUCT:
+    for folder in (*PRODUCT, "devtools"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     return copy
 
@@ -57,6 +57,9 @@ def test_every_import_goes_down(lint, house):
         ("placement/fleet/pools.py", "import placement.ranking.candidates", "Floors"),
         ("placement/values/model.py", "import placement.fleet.pools", "Floors"),
         ("placement/queues.py", "", "Floors"),
+        ("devtools/simulation/core/loop.py", "import devtools.simulation.clusters.link", "Simulation"),
+        ("devtools/simulation/judges/waits.py", "import devtools.simulation.worlds.world", "Simulation"),
+        ("devtools/simulation/strays.py", "", "Simulation"),
         ("placement/fleet/prices.py", "import billing.models", "Placement sees only engines"),
         ("placement/fleet/limits.py", "import quotas.queries", "Placement sees only engines"),
         ("placement/values/model.py", "import foundation.clock", "Placement sees only engines"),

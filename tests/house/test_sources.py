@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from devtools.simulation.memory_names import MEMORIES
+from devtools.simulation.core.memory_names import MEMORIES
 
 from .source import ROOT, files, name, tree
 
@@ -133,4 +133,4 @@ def test_what_modules_remember_belongs_to_the_simulated_process():
         for one in memories(tree(path))
         if one.startswith("_") and not one.isupper()  # a constant is filled by nobody
     }
-    assert found == set(MEMORIES), "list it in devtools/simulation/memory_names.py"
+    assert found == set(MEMORIES), "list it in devtools/simulation/core/memory_names.py"

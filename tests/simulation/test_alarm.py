@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from devtools.simulation import alarm
-from devtools.simulation.actors import Policy, Stalled
-from devtools.simulation.scheduler import Scheduler
+from devtools.simulation.core import alarm
+from devtools.simulation.core.actors import Policy, Stalled
+from devtools.simulation.core.scheduler import Scheduler
 
 
 @pytest.fixture

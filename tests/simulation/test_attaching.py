@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from devtools.simulation.objects import Node
+from devtools.simulation.clusters.objects import Node
 
 from .test_frail_cluster import Timer, job
 
@@ -16,7 +16,7 @@ FIRST = {"network": "rdma", "namespace": "fabric", "definition": "first"}
 
 def fabric_of(**given):
     # Django must be set up before the gateway's names are imported, so this is not at the top.
-    from devtools.simulation.fabric import Fabric  # noqa: PLC0415
+    from devtools.simulation.clusters.fabric import Fabric  # noqa: PLC0415
 
     return Fabric(**given)
 
@@ -31,7 +31,7 @@ def with_networks(text):
 
 def cluster_of(timer):
     # As above.
-    from devtools.simulation.frail_cluster import FrailCluster  # noqa: PLC0415
+    from devtools.simulation.clusters.frail_cluster import FrailCluster  # noqa: PLC0415
 
     return FrailCluster(EAST, "identity", [Node("east-0", "uid-0", gpus=4)], timer, random.Random(1))
 
@@ -87,7 +87,7 @@ def test_a_network_may_have_been_what_was_asked_for_until_an_operator_knows_of_a
 
 def judges():
     # As above.
-    from devtools.simulation import attaching  # noqa: PLC0415
+    from devtools.simulation.requests import attaching  # noqa: PLC0415
 
     return attaching
 

@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection
 
-from devtools.simulation.database import OWN_PATHS
+from devtools.simulation.core.database import OWN_PATHS
 
 PATHS = """
 SELECT p.proname, setting FROM pg_proc AS p CROSS JOIN unnest(p.proconfig) AS setting

@@ -59,7 +59,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_each_hour_costs_its_part_and_tenants_bear_what_they_used(case):
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import committing as module  # noqa: PLC0415
+    from devtools.simulation.accounts import committing as module  # noqa: PLC0415
 
     rows = {
         module.SPLIT: case.hours,

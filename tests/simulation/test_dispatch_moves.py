@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from devtools.simulation.faults import Faults
+from devtools.simulation.core.faults import Faults
 
 
 def a_world(kinds):
@@ -17,7 +17,7 @@ def a_world(kinds):
 
 def test_a_cluster_is_cut_off_when_it_should_release_and_comes_back():
     # Django must be set up before the simulation is imported, so this is not at the top.
-    from devtools.simulation import cut_releases  # noqa: PLC0415
+    from devtools.simulation.mishaps import cut_releases  # noqa: PLC0415
 
     world, link, later, told = a_world({"cut_at_release": 1.0})
     cut_releases.install(world, None)
@@ -34,7 +34,7 @@ def test_a_cluster_is_cut_off_when_it_should_release_and_comes_back():
 
 
 def test_a_world_without_that_kind_releases_undisturbed():
-    from devtools.simulation import cut_releases  # noqa: PLC0415 - likewise
+    from devtools.simulation.mishaps import cut_releases  # noqa: PLC0415 - likewise
 
     world, link, later, _ = a_world({"slow": 1.0})
     cut_releases.install(world, None)
@@ -43,8 +43,8 @@ def test_a_world_without_that_kind_releases_undisturbed():
 
 
 def test_wishes_that_are_left_out_are_counted_and_what_has_to_wait_keeps_its_number():
-    from devtools.simulation.operators import Wish  # noqa: PLC0415 - likewise
-    from devtools.simulation.smaller import Wishes  # noqa: PLC0415 - likewise
+    from devtools.simulation.requests.operators import Wish  # noqa: PLC0415 - likewise
+    from devtools.simulation.worlds.smaller import Wishes  # noqa: PLC0415 - likewise
 
     first, second, third = (Wish(name, lambda: None) for name in ("first", "second", "third"))
     wishes = Wishes({1})

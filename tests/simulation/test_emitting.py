@@ -19,7 +19,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("given", "says"), CASES.values(), ids=CASES)
 def test_what_was_imported_is_there_once_and_the_trail_says_so(given, says):
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import emitting as module  # noqa: PLC0415
+    from devtools.simulation.accounts import emitting as module  # noqa: PLC0415
 
     rows: dict[str, list[Any]] = {statement: [] for statement in module.STORED.values()}
     rows |= {

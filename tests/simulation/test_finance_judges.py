@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from devtools.simulation.tree_files import Author
+from devtools.simulation.requests.tree_files import Author
 from federation.engine.intake.reading import Refused
 from federation.engine.tree.reading import read_tree
 
@@ -29,7 +29,7 @@ def world(rows, **more):
 
 def judges():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import finance_judges  # noqa: PLC0415
+    from devtools.simulation.judges import finance as finance_judges  # noqa: PLC0415
 
     return finance_judges
 

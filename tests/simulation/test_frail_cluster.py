@@ -7,8 +7,8 @@ from itertools import count, pairwise
 import pytest
 
 from clusters.drivers import Stale
-from devtools.simulation.objects import GPU, Node
-from devtools.simulation.scheduler import MICROSECONDS
+from devtools.simulation.clusters.objects import GPU, Node
+from devtools.simulation.core.scheduler import MICROSECONDS
 
 ANNOTATIONS = {"sim.switchyard.dev/run-seconds": "9", "sim.switchyard.dev/exit-code": "0"}
 
@@ -40,7 +40,7 @@ def job(name, gpus):
 
 def cluster_without_images(timer):
     # Django must be set up before the gateway's names are imported, so this is not at the top.
-    from devtools.simulation.frail_cluster import FrailCluster  # noqa: PLC0415
+    from devtools.simulation.clusters.frail_cluster import FrailCluster  # noqa: PLC0415
 
     cluster = FrailCluster("east", "identity", [Node("east-0", "uid-0", gpus=4)], timer, random.Random(1))
     cluster.image_fails = 1.0

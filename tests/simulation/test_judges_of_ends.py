@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from devtools.simulation.objects import Run
+from devtools.simulation.clusters.objects import Run
 
 SECOND = 1_000_000
 ATTEMPT, JOB = "attempt-1", "job-1"
@@ -20,7 +20,7 @@ def ran(uid="pod-0", **more):
 
 def cluster(runs, **more):
     # Django must be set up before the gateway's names are imported, so this is not at the top.
-    from devtools.simulation.services import Services  # noqa: PLC0415
+    from devtools.simulation.clusters.services import Services  # noqa: PLC0415
 
     given: dict[str, Any] = {"taken_away": set(), "looks": {}, "gates": {}, "reclaimed": set(), "shown": set()}
     given |= {"names_taken": set(), "strangers": [], "services": Services(lambda: "uid")}
@@ -48,7 +48,7 @@ def world(one, rows, **more):
 )
 def test_a_gang_that_runs_is_taken_back_as_refused_only_if_a_gate_stayed_closed(answers, is_excused):
     """It was asked to stop at 50 s."""
-    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+    from devtools.simulation.judges import ends as judges  # noqa: PLC0415
 
     gates = {ATTEMPT: [(at * SECOND, uid, is_open) for at, uid, is_open in answers]}
     ended = (ATTEMPT, "preempted", "refused_by_cluster", "refused_by_cluster", 50 * SECOND, 9 * SECOND, 1, JOB, 1)
@@ -61,7 +61,7 @@ def test_a_gang_that_runs_is_taken_back_as_refused_only_if_a_gate_stayed_closed(
     ("is_taken", "is_put_back", "is_true"), [(True, False, True), (True, True, True), (False, True, False)]
 )
 def test_a_service_name_that_was_taken_stays_a_true_reason_when_a_backup_forgets_it(is_taken, is_put_back, is_true):
-    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+    from devtools.simulation.judges import ends as judges  # noqa: PLC0415
 
     one = cluster([])
     if is_taken:
@@ -79,7 +79,7 @@ def test_a_service_name_that_was_taken_stays_a_true_reason_when_a_backup_forgets
     [(True, True, False, True), (False, True, False, False), (True, False, False, False), (True, True, True, False)],
 )
 def test_only_what_a_destroyed_cluster_never_showed_need_not_be_metered(is_destroyed, is_lost, is_shown, is_excused):
-    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+    from devtools.simulation.judges import ends as judges  # noqa: PLC0415
 
     there = world(
         cluster([ran()], shown={"pod-0"} if is_shown else set()),
@@ -101,7 +101,7 @@ def test_only_what_a_destroyed_cluster_never_showed_need_not_be_metered(is_destr
     ],
 )
 def test_only_what_was_deleted_unread_need_not_be_metered(hidden, is_ended, is_shown, is_excused):
-    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+    from devtools.simulation.judges import ends as judges  # noqa: PLC0415
 
     run = ran()
     there = world(
@@ -121,8 +121,8 @@ def test_only_what_was_deleted_unread_need_not_be_metered(hidden, is_ended, is_s
 )
 def test_a_success_is_not_known_if_its_object_was_deleted_in_commits_that_were_lost(lost_s, uid, is_excused):
     """Seed 41004: its client had cancelled it, and the program ended with 0 while it was being stopped."""
-    from devtools.simulation import judges  # noqa: PLC0415
-    from devtools.simulation.history import Sent  # noqa: PLC0415
+    from devtools.simulation.core.history import Sent  # noqa: PLC0415
+    from devtools.simulation.judges import promises as judges  # noqa: PLC0415
 
     reported = (ATTEMPT, 1, "failed", "job-5", "failed", "", "object_deleted", 1)
     run = ran(code=0, to_us=40 * SECOND)
@@ -139,7 +139,7 @@ def test_a_success_is_not_known_if_its_object_was_deleted_in_commits_that_were_l
     [(60, 60, 60, True), (60, 60, 61, False), (60, 60, 59, False), (60, 90, 75, True), (60, 90, 91, False)],
 )
 def test_a_reported_end_bounds_what_is_metered_but_for_what_was_seen(due, most, metered, is_right):
-    from devtools.simulation import judges_of_ends as judges  # noqa: PLC0415
+    from devtools.simulation.judges import ends as judges  # noqa: PLC0415
 
     there = world(cluster([]), {judges.REPORTED_ENDS: [("pod-0", due, most, metered)]})
     said = f"pod pod-0 ran for {due} ms by the reports that were recorded, and is metered for {metered} ms"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from devtools.simulation.history import Asked
-from devtools.simulation.objects import GPU, Pod, Run, secrets_of
+from devtools.simulation.clusters.objects import GPU, Pod, Run, secrets_of
+from devtools.simulation.core.history import Asked
 
 SECOND = 1_000_000
 ATTEMPT, JOB = "attempt-1", "job-1"
@@ -36,7 +36,7 @@ def world(runs, rows, **more):
 
 
 def kinds():
-    from devtools.simulation.faults import RATES  # noqa: PLC0415
+    from devtools.simulation.core.faults import RATES  # noqa: PLC0415
 
     return tuple(RATES)
 
@@ -46,7 +46,7 @@ KINDS = kinds()
 
 @pytest.mark.parametrize(("jobs", "is_right"), [(4, True), (3, False)])
 def test_a_node_is_avoided_for_the_jobs_that_really_failed_there(jobs, is_right):
-    from devtools.simulation import bad_nodes  # noqa: PLC0415
+    from devtools.simulation.mishaps import bad_nodes  # noqa: PLC0415
 
     runs = [ran(f"job-{n}", code=1) for n in range(jobs)]
     runs += [ran("job-8"), ran("job-9", code=1, node="east-1"), ran("job-7", code=1, until=300)]
@@ -55,7 +55,7 @@ def test_a_node_is_avoided_for_the_jobs_that_really_failed_there(jobs, is_right)
 
 
 def test_a_brake_needs_ten_failures_and_lets_no_retry_start():
-    from devtools.simulation import bad_nodes  # noqa: PLC0415
+    from devtools.simulation.mishaps import bad_nodes  # noqa: PLC0415
 
     brakes = "SELECT failures, attempts FROM federation_retrybrake ORDER BY id"
     assert bad_nodes.retries_wait_while_too_much_fails(world([], {brakes: [(10, 20), (12, 12)]})) == []
@@ -68,7 +68,7 @@ def test_a_brake_needs_ten_failures_and_lets_no_retry_start():
 
 @pytest.mark.parametrize(("metered_s", "is_right"), [(95, True), (180, False)])
 def test_a_run_that_was_estimated_counts_once_when_it_is_shown(metered_s, is_right):
-    from devtools.simulation import hidden_pods  # noqa: PLC0415
+    from devtools.simulation.mishaps import hidden_pods  # noqa: PLC0415
 
     there = world([ran()], {hidden_pods.METERED: [(JOB, metered_s * 1000)]})
     assert (hidden_pods.promise_15_no_run_is_metered_twice(there) == []) == is_right
@@ -76,7 +76,7 @@ def test_a_run_that_was_estimated_counts_once_when_it_is_shown(metered_s, is_rig
 
 @pytest.mark.parametrize(("metered_s", "is_right"), [(195, True), (230, False)])
 def test_a_pod_that_failed_before_it_started_could_have_run(metered_s, is_right):
-    from devtools.simulation import hidden_pods  # noqa: PLC0415
+    from devtools.simulation.mishaps import hidden_pods  # noqa: PLC0415
 
     there = world([ran()], {hidden_pods.METERED: [(JOB, metered_s * 1000)]}, unstarted=[ran(uid="pod-1", index=1)])
     assert (hidden_pods.promise_15_no_run_is_metered_twice(there) == []) == is_right
@@ -88,7 +88,7 @@ def test_a_pod_that_failed_before_it_started_could_have_run(metered_s, is_right)
 )
 def test_what_runs_from_a_restore_until_dispatch_opens_has_an_attempt(known, waited, opened, is_right):
     """Its job waited when the backup was made, at 5 s; the restore is at 30 s, and the run ends at 100 s."""
-    from devtools.simulation import restores  # noqa: PLC0415
+    from devtools.simulation.mishaps import restores  # noqa: PLC0415
 
     rows = {
         "SELECT id::text FROM federation_attempt": [(id_,) for id_ in known],
@@ -119,7 +119,7 @@ def limited(waiting, rate, until_us=0):
     ],
 )
 def test_what_is_submitted_is_within_the_limits_that_operators_know_of(asked, jobs, is_right):
-    from devtools.simulation import submission_limits  # noqa: PLC0415
+    from devtools.simulation.requests import submission_limits  # noqa: PLC0415
 
     rows = [(at * SECOND, None if left is None else left * SECOND) for at, left in jobs]
     there = world([], {submission_limits.SUBMITTED: rows}, history=SimpleNamespace(asked=asked))
@@ -135,13 +135,13 @@ def test_what_is_submitted_is_within_the_limits_that_operators_know_of(asked, jo
     ],
 )
 def test_only_who_may_not_see_the_team_any_more_is_excused_from_the_same_answer(item, is_excused):
-    from devtools.simulation.bulk_requests import is_gone  # noqa: PLC0415
+    from devtools.simulation.requests.bulk_requests import is_gone  # noqa: PLC0415
 
     assert is_gone(item) == is_excused
 
 
 def test_who_limits_submissions_in_any_form_says_so_to_the_judge(monkeypatch):
-    from devtools.simulation import limit_forms, submission_limits  # noqa: PLC0415
+    from devtools.simulation.requests import limit_forms, submission_limits  # noqa: PLC0415
     from tenancy.queries import SYSTEM  # noqa: PLC0415
 
     there: Any = world([], {}, history=SimpleNamespace(asked=[]))
@@ -158,7 +158,7 @@ def test_who_limits_submissions_in_any_form_says_so_to_the_judge(monkeypatch):
 
 @pytest.mark.parametrize(("is_said", "is_known"), [(True, False), (False, True), (True, True), (False, False)])
 def test_a_missing_artifact_is_said_exactly_where_it_is_missing(is_said, is_known):
-    from devtools.simulation import supplies  # noqa: PLC0415
+    from devtools.simulation.requests import supplies  # noqa: PLC0415
 
     found = supplies.a_success_without_a_required_artifact_is_shown_as_that(
         world([], {supplies.ENDED: [(JOB, is_said, is_known)]})
@@ -167,7 +167,7 @@ def test_a_missing_artifact_is_said_exactly_where_it_is_missing(is_said, is_know
 
 
 def test_an_attempt_ends_for_a_right_only_where_that_lacked():
-    from devtools.simulation import outages  # noqa: PLC0415
+    from devtools.simulation.mishaps import outages  # noqa: PLC0415
 
     rows = {outages.WITHOUT_SERVICES: [(ATTEMPT, "east")]}
     lacked, never = ({"east": SimpleNamespace(lacked=which)} for which in ({"services"}, {"pods"}))
@@ -186,7 +186,7 @@ def test_a_pod_needs_the_secrets_of_its_variables_files_and_image():
 
 
 def test_a_move_is_undone_no_earlier_than_its_place_is_open_to_others():
-    from devtools.simulation import silences  # noqa: PLC0415
+    from devtools.simulation.mishaps import silences  # noqa: PLC0415
 
     judge = silences.a_move_is_undone_only_when_its_place_is_kept_no_longer
     assert judge(world([], {})) == []

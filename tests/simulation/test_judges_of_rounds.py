@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from devtools.simulation.history import Asked
+from devtools.simulation.core.history import Asked
 
 JOB, LATER = str(UUID(int=7)), 2_000_000
 JUNE = date(2026, 6, 1)
@@ -31,7 +31,10 @@ def world(rows, *, asked=(), spans=(), ran=()):
 
 def judges():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import budgeted, finance_judges, logs, overtaken  # noqa: PLC0415
+    from devtools.simulation.accounts import budgeted  # noqa: PLC0415
+    from devtools.simulation.judges import finance as finance_judges  # noqa: PLC0415
+    from devtools.simulation.mishaps import overtaken  # noqa: PLC0415
+    from devtools.simulation.requests import logs  # noqa: PLC0415
 
     return SimpleNamespace(budgeted=budgeted, finance=finance_judges, logs=logs, overtaken=overtaken)
 
@@ -90,8 +93,8 @@ def test_what_a_statement_locks_is_found_in_its_parameters():
 
 def test_jobs_have_rules_that_read_logs_only_where_logs_decide():
     module = judges().logs
-    from devtools.simulation.clients import plan  # noqa: PLC0415
-    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.core.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.requests.clients import plan  # noqa: PLC0415
 
     for rates, names in (({}, set()), ({module.KIND: 1.0}, {"never", "log", "memory"})):
         found = set()

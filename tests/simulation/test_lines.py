@@ -5,8 +5,8 @@ from types import ModuleType
 
 from greenlet import getcurrent, greenlet
 
-from devtools.simulation import lines
-from devtools.simulation.lines import LEFT_OUT, MEASURED, ROOT, Lines, figures_of, lines_of, ranges
+from devtools.simulation.seeds import lines
+from devtools.simulation.seeds.lines import LEFT_OUT, MEASURED, ROOT, Lines, figures_of, lines_of, ranges
 
 INNER = """
 def go(hand_over):

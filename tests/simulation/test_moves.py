@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from devtools.simulation.faults import CALLS, EVENTS, RATES, Faults
-from devtools.simulation.size import Size, add_arguments, size_of
+from devtools.simulation.core.faults import CALLS, EVENTS, RATES, Faults
+from devtools.simulation.setting.size import Size, add_arguments, size_of
 
 ELSEWHERE = {
     "watch_broken", "watch_skips_delete", "watch_repeats", "watch_goes_back", "watch_stalls", "commit_lost_done",
@@ -28,30 +28,32 @@ REFUSED_GATES = [("wishes_refused", [{"weight": 1}], 422), ("gate_forbidden", []
 
 def handlers():
     # Django must be set up before operations are imported, so this is not at the top.
-    from devtools.simulation import (  # noqa: PLC0415
+    from devtools.simulation.mishaps import (  # noqa: PLC0415
+        hidden_pods,
+        meanwhile,
+        mischief,
+        outages,
+        restores,
+        silences,
+        spoiling,
+        strangers,
+    )
+    from devtools.simulation.requests import (  # noqa: PLC0415
         administration,
         attaching,
         bulk_requests,
         catalogue,
         data_copies,
-        hidden_pods,
         image_pulls,
         limit_forms,
-        meanwhile,
-        mischief,
         mistakes,
         notices,
         object_copies,
         opening,
-        outages,
         previewing,
         questions,
         refusals,
         reservations,
-        restores,
-        silences,
-        spoiling,
-        strangers,
         supplies,
         trees,
     )
@@ -103,8 +105,8 @@ def test_the_arguments_of_a_size_make_the_same_size(size):
 
 def test_where_a_cluster_loses_all_its_jobs_crowds_have_two_objects_in_each_job():
     # As above: it needs Django.
-    from devtools.simulation.clients import CROWD, plan  # noqa: PLC0415
-    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.core.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.requests.clients import CROWD, plan  # noqa: PLC0415
 
     crowds = [jobs for seed in range(20) if len(jobs := plan(seed, (), ANY, is_emptied=True)) == CROWD]
     assert len(crowds) > 3
@@ -114,7 +116,7 @@ def test_where_a_cluster_loses_all_its_jobs_crowds_have_two_objects_in_each_job(
 @pytest.mark.parametrize(("kind", "wishes", "status"), REFUSED_GATES)
 def test_a_gate_is_refused_by_the_fault_that_happens(kind, wishes, status):
     from clusters.drivers import Refused  # noqa: PLC0415
-    from devtools.simulation.link import Link  # noqa: PLC0415
+    from devtools.simulation.clusters.link import Link  # noqa: PLC0415
 
     noted: list[tuple[str, bool]] = []
     cluster: Any = SimpleNamespace(note_gate=lambda uid, is_open: noted.append((uid, is_open)))
@@ -126,7 +128,7 @@ def test_a_gate_is_refused_by_the_fault_that_happens(kind, wishes, status):
 
 
 def test_without_preferences_a_gate_opens_where_they_are_refused():
-    from devtools.simulation.link import Link  # noqa: PLC0415
+    from devtools.simulation.clusters.link import Link  # noqa: PLC0415
 
     opened: list[tuple[str, ...]] = []
     cluster: Any = SimpleNamespace(open_gate=lambda *names: opened.append(names))
@@ -135,8 +137,8 @@ def test_without_preferences_a_gate_opens_where_they_are_refused():
 
 
 def test_a_run_that_does_not_come_to_its_end_finds_no_defect():
-    from devtools.simulation.hunt import is_found  # noqa: PLC0415
-    from devtools.simulation.run import Result  # noqa: PLC0415
+    from devtools.simulation.seeds.hunt import is_found  # noqa: PLC0415
+    from devtools.simulation.seeds.run import Result  # noqa: PLC0415
 
     assert not is_found(Result(1))
     assert not is_found(Result(1, breaks=["simulation: the run takes more than 120 s", "a task: Stalled: likewise"]))
@@ -144,7 +146,7 @@ def test_a_run_that_does_not_come_to_its_end_finds_no_defect():
 
 
 def test_a_release_without_a_reply_is_refused_when_it_is_repeated():
-    from devtools.simulation.link import Link  # noqa: PLC0415
+    from devtools.simulation.clusters.link import Link  # noqa: PLC0415
 
     cluster: Any = None
     faults = Faults(1, chosen={"release_unheard": 1.0})
@@ -155,9 +157,9 @@ def test_a_release_without_a_reply_is_refused_when_it_is_repeated():
 
 
 def test_where_gates_are_refused_the_first_job_is_a_gang_over_several_nodes_within_quota():
-    from devtools.simulation.clients import CROWD, plan  # noqa: PLC0415
-    from devtools.simulation.stage import TEAMS  # noqa: PLC0415
-    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.core.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.requests.clients import CROWD, plan  # noqa: PLC0415
+    from devtools.simulation.setting.stage import TEAMS  # noqa: PLC0415
 
     plans = [plan(seed, (), ANY, is_ordered=True) for seed in range(40)]
     firsts = [jobs[0].body for jobs in plans if len(jobs) != CROWD]

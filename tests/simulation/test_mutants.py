@@ -11,8 +11,8 @@ import pytest
 
 from devtools.model import CRATE
 from devtools.simulation import mutants
-from devtools.simulation.resumed import Resumed
-from devtools.simulation.size import Size
+from devtools.simulation.seeds.resumed import Resumed
+from devtools.simulation.setting.size import Size
 from tests.house.source import ROOT
 
 PAGE = (ROOT / "docs/reference/simulated-defects.md").read_text()
@@ -77,7 +77,7 @@ class Runner:
 
     def run(self, seed, size, history=None):
         # Django must be set up before the gateway is imported, so this is not at the top.
-        from devtools.simulation.run import Result  # noqa: PLC0415
+        from devtools.simulation.seeds.run import Result  # noqa: PLC0415
 
         self.ran.append(seed)
         breaks = ["promise_8_what_the_gateway_stops_has_ended: it ran"] if seed in (3, 5) else []
@@ -101,7 +101,7 @@ def wanted(**more):
 def hunted(capsys, runner, kept=None, **more):
     """The figures of a hunt, and what it printed of the defect, and in all."""
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation.hunt import hunt  # noqa: PLC0415
+    from devtools.simulation.seeds.hunt import hunt  # noqa: PLC0415
 
     figures = hunt(runner, wanted(**more), kept)
     lines = capsys.readouterr().out.splitlines()
@@ -154,8 +154,8 @@ class World(Runner):
 @pytest.fixture
 def sound(monkeypatch):
     """Whether the gateway is without the defect now."""
-    from devtools.simulation import hunt  # noqa: PLC0415 - likewise
-    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.core.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.seeds import hunt  # noqa: PLC0415 - likewise
 
     now = [False]
 
@@ -204,7 +204,7 @@ def test_a_hunt_that_was_stopped_goes_on_where_it_was(sound, capsys, tmp_path):
 
 
 def test_small_runs_of_the_page_are_run_again(sound, monkeypatch, tmp_path):
-    from devtools.simulation import hunt  # noqa: PLC0415 - likewise
+    from devtools.simulation.seeds import hunt  # noqa: PLC0415 - likewise
 
     page = tmp_path / "page.md"
     rows = [("found", 3, 57), ("longer", 5, 41), ("missed", 4, 40)]

@@ -27,7 +27,14 @@ def world(rows, kind, **more):
 
 def modules():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import consolidating, crowding, data_copies, elastic, exchanging, image_pulls, saving  # noqa: PLC0415
+    from devtools.simulation.accounts import exchanging  # noqa: PLC0415
+    from devtools.simulation.requests import (  # noqa: PLC0415
+        crowding,
+        data_copies,
+        elastic,
+        image_pulls,
+    )
+    from devtools.simulation.worlds import consolidating, saving  # noqa: PLC0415
 
     own = {
         "consolidating": consolidating,
@@ -236,8 +243,8 @@ def test_each_move_for_a_price_is_judged():
 
 
 def test_some_jobs_of_a_world_are_elastic_and_their_specs_are_valid():
-    from devtools.simulation.clients import plan  # noqa: PLC0415 - as above
-    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.core.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.requests.clients import plan  # noqa: PLC0415 - as above
     from federation.engine.intake.spec import Rules  # noqa: PLC0415
     from federation.engine.intake.spec_reading import read_spec  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ DAY, EAST = date(2026, 6, 1), UUID(int=1)
 
 def judges():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import node_hours_judges  # noqa: PLC0415
+    from devtools.simulation.judges import node_hours as node_hours_judges  # noqa: PLC0415
 
     return node_hours_judges
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from devtools.simulation.history import Asked
-from devtools.simulation.objects import GPU, Run
+from devtools.simulation.clusters.objects import GPU, Run
+from devtools.simulation.core.history import Asked
 from tests.simulation.test_frail_cluster import Timer, cluster_without_images, job
 
 ATTEMPT = "attempt-1"
@@ -36,7 +36,7 @@ def world(rows, **more):
 def test_what_is_stored_is_what_was_sent_and_no_older_than_what_was_acknowledged(stored, is_broken):
     """Reports 2 and 3 were acknowledged, of report 4 the answer was lost, and report 5 was refused."""
     # Django must be set up before the gateway's names are imported, so this is not at the top.
-    from devtools.simulation import notices  # noqa: PLC0415
+    from devtools.simulation.requests import notices  # noqa: PLC0415
 
     answers = {2: "ok", 3: "ok", 4: "unknown", 5: "refused"}
     asked = [Asked("program", "report", ATTEMPT, 1, 2, answer, told=told) for told, answer in answers.items()]
@@ -50,7 +50,7 @@ def test_what_is_stored_is_what_was_sent_and_no_older_than_what_was_acknowledged
 )
 def test_only_a_run_whose_node_was_announced_to_go_is_moved_for_that(noticed, is_broken):
     """It was moved at 50."""
-    from devtools.simulation import notices  # noqa: PLC0415
+    from devtools.simulation.requests import notices  # noqa: PLC0415
 
     run = Run("east", "pod-0", "job-uid", "job-1", ATTEMPT, 0, 1, NODE[1], from_us=5)
     there = world({notices.SPOT: [(ATTEMPT, 50)]}, clusters={"east": SimpleNamespace(runs=[run])}, noticed=noticed)
@@ -76,7 +76,7 @@ def test_a_node_that_goes_away_keeps_its_pods_and_gets_no_more_until_it_stays_af
 
 def test_no_node_is_announced_to_go_away_in_a_healed_world():
     """No operator would repair it."""
-    from devtools.simulation.notices import give_notice  # noqa: PLC0415 - as above
+    from devtools.simulation.requests.notices import give_notice  # noqa: PLC0415 - as above
 
     asked: list[str] = []
     faults = SimpleNamespace(is_healed=True, choose=lambda _: asked.append("choose"))

@@ -5,7 +5,7 @@ from django.conf import settings
 
 def test_only_a_world_with_copies_and_stores_copies_from_a_store():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import data_copies  # noqa: PLC0415
+    from devtools.simulation.requests import data_copies  # noqa: PLC0415
 
     images = {}
     for is_on in (True, False):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from devtools.simulation.history import Asked
+from devtools.simulation.core.history import Asked
 
 SECOND = 1_000_000
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -22,7 +22,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 def module() -> Any:
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import opening  # noqa: PLC0415
+    from devtools.simulation.requests import opening  # noqa: PLC0415
 
     return opening
 
@@ -57,8 +57,8 @@ def test_what_a_restored_database_has_forgotten_is_not_judged():
 
 
 def test_sessions_have_one_pod_and_only_where_they_are_switched_on():
-    from devtools.simulation.clients import plan  # noqa: PLC0415 - as above
-    from devtools.simulation.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.core.swarm import ANY  # noqa: PLC0415
+    from devtools.simulation.requests.clients import plan  # noqa: PLC0415 - as above
 
     jobs = [one for seed in range(30) for one in plan(seed, (), ANY)]
     module().equip(random.random(), jobs)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from devtools.simulation.__main__ import _end
-from devtools.simulation.outcomes import Finished, Outcome, Tally, Wanted, run_seed
+from devtools.simulation.seeds.outcomes import Finished, Outcome, Tally, Wanted, run_seed
 
 
 def outcome(seed, *, is_broken=False):
@@ -67,7 +67,7 @@ class Runner:
     def run(self, seed, size, history=None):
         self.ran.append(seed)
         # Django must be set up before the gateway is imported, so this is not at the top.
-        from devtools.simulation.run import Result  # noqa: PLC0415
+        from devtools.simulation.seeds.run import Result  # noqa: PLC0415
 
         return Result(seed, size, self.digests.pop(0) if self.digests else "the same")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from devtools.simulation.scheduler import MICROSECONDS
+from devtools.simulation.core.scheduler import MICROSECONDS
 
 
 class Clock:
@@ -23,7 +23,7 @@ class Clock:
 
 def module() -> Any:
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import previewing  # noqa: PLC0415
+    from devtools.simulation.requests import previewing  # noqa: PLC0415
 
     return previewing
 

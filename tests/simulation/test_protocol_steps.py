@@ -238,8 +238,8 @@ TABLES = {"job": "federation_job", "attempt": "federation_attempt", "object": "f
 
 def steps_after(*transactions, noted=()):
     """The steps of a run with these transactions, each of which gives rows by their kind."""
-    from devtools.simulation.protocol_steps import Change, Run, steps_of  # noqa: PLC0415
-    from devtools.simulation.steps import Noted  # noqa: PLC0415
+    from devtools.simulation.judges.protocol_steps import Change, Run, steps_of  # noqa: PLC0415
+    from devtools.simulation.judges.steps import Noted  # noqa: PLC0415
 
     rows = [(str(at), TABLES[kind], row) for at, each in enumerate(transactions) for kind, row in each.items()]
     changes = [Change(number, number, at, "worker", what, found) for number, (at, what, found) in enumerate(rows, 1)]

@@ -10,13 +10,13 @@ from foundation.problems import Conflict, Invalid, NotFound, Problem
 
 def refusals() -> Any:
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation import refusals  # noqa: PLC0415
+    from devtools.simulation.requests import refusals  # noqa: PLC0415
 
     return refusals
 
 
 def requests() -> Any:
-    from devtools.simulation import refused_changes, refused_prices  # noqa: PLC0415
+    from devtools.simulation.requests import refused_changes, refused_prices  # noqa: PLC0415
 
     return (*refused_changes.REQUESTS, *refused_prices.REQUESTS)
 
@@ -67,7 +67,7 @@ def test_what_is_left_of_a_refused_request_is_named():
 @pytest.mark.django_db
 def test_each_request_is_refused_for_its_own_reason_in_a_new_world():
     """Where a row is missing that it is about, it is answered as not found."""
-    from devtools.simulation import stage  # noqa: PLC0415
+    from devtools.simulation.setting import stage  # noqa: PLC0415
 
     stage.set_up()
     module, reasons = refusals(), 0
@@ -85,7 +85,7 @@ def test_each_request_is_refused_for_its_own_reason_in_a_new_world():
 def test_the_statement_of_what_is_left_finds_each_kind():
     from django.db import connection  # noqa: PLC0415
 
-    from devtools.simulation import stage  # noqa: PLC0415
+    from devtools.simulation.setting import stage  # noqa: PLC0415
     from quotas.operations import put_limit  # noqa: PLC0415
 
     stage.set_up()

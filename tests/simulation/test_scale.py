@@ -2,10 +2,10 @@
 
 import pytest
 
-from devtools.simulation.faults import RATES, Faults
-from devtools.simulation.kept import KEPT
-from devtools.simulation.scale import SCALES, SMALL, WHOLE, scale_of
-from devtools.simulation.swarm import ANY, only
+from devtools.simulation.core.faults import RATES, Faults
+from devtools.simulation.core.swarm import ANY, only
+from devtools.simulation.seeds.kept import KEPT
+from devtools.simulation.setting.scale import SCALES, SMALL, WHOLE, scale_of
 
 
 def test_one_world_in_eight_is_whole():
@@ -40,7 +40,7 @@ def test_a_small_world_has_fewer_of_the_kinds_that_its_seed_draws(seed):
 
 def test_a_small_world_has_the_first_job_and_the_last():
     # Django must be set up before the gateway is imported, so this is not at the top.
-    from devtools.simulation.beginnings import few  # noqa: PLC0415
+    from devtools.simulation.worlds.beginnings import few  # noqa: PLC0415
 
     assert few([1, 2, 3, 4], 2) == [1, 4]
     assert few([1, 2], 2) == [1, 2]

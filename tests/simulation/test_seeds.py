@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from devtools.simulation.kept import KEPT
-from devtools.simulation.outcomes import Finished
+from devtools.simulation.seeds.kept import KEPT
+from devtools.simulation.seeds.outcomes import Finished
 
 from .conftest import FIRST, SEEDS, simulate
 

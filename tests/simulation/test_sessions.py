@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from psycopg.pq import TransactionStatus
 
-from devtools.simulation.sessions import FORGET, Sessions
+from devtools.simulation.core.sessions import FORGET, Sessions
 
 
 class Raw:

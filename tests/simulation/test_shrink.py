@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from devtools.simulation.run import Result
-from devtools.simulation.shrink import shrunk
-from devtools.simulation.size import Size
+from devtools.simulation.seeds.run import Result
+from devtools.simulation.seeds.shrink import shrunk
+from devtools.simulation.setting.size import Size
 
 KINDS = ["lost", "slow", "death", "freeze"]
 STEPS = 1000

@@ -6,7 +6,7 @@ import pytest
 from psycopg._preparing import Prepare
 from psycopg.pq import ExecStatus
 
-from devtools.simulation.statements import Statements
+from devtools.simulation.core.statements import Statements
 
 
 def query(text):

@@ -12,7 +12,7 @@ MINUTE = 60 * SECOND
 
 def world(waits, rows=(), *, of_cluster=None, healed_us=SECOND, now_us=3600 * SECOND):
     """A world in which pods of one attempt waited from and until these times."""
-    from devtools.simulation.taken_room import Wait  # noqa: PLC0415 - it needs Django
+    from devtools.simulation.mishaps.taken_room import Wait  # noqa: PLC0415 - it needs Django
 
     known = {f"pod-{number}": Wait(ATTEMPT, "job", *span) for number, span in enumerate(waits)}
     given = {"was_restored": False, "taken_away": set(), "runs": [], "name": "east"} | (of_cluster or {})
@@ -37,7 +37,7 @@ def world(waits, rows=(), *, of_cluster=None, healed_us=SECOND, now_us=3600 * SE
     ],
 )
 def test_a_part_waits_no_longer_than_the_gateway_may_take(wait, more, is_right):
-    from devtools.simulation import taken_room as judges  # noqa: PLC0415
+    from devtools.simulation.mishaps import taken_room as judges  # noqa: PLC0415
 
     rows = {judges.GOES_ON_WITH_FEWER: more.pop("fewer", [])}
     found = judges.promise_3_a_part_of_a_gang_does_not_wait_for_ever(world([wait], rows, **more))
@@ -57,8 +57,8 @@ def test_a_part_waits_no_longer_than_the_gateway_may_take(wait, more, is_right):
     ],
 )
 def test_what_may_become_whole_is_not_recalled(waits, reason, is_right):
-    from devtools.simulation import judges_of_ends  # noqa: PLC0415
-    from devtools.simulation import taken_room as judges  # noqa: PLC0415
+    from devtools.simulation.judges import ends as judges_of_ends  # noqa: PLC0415
+    from devtools.simulation.mishaps import taken_room as judges  # noqa: PLC0415
 
     ended = [(ATTEMPT, "preempted", reason, reason, 16 * MINUTE, SECOND, 1, JOB, 1)]
     found = judges.promise_8_what_may_become_whole_is_not_recalled(world(waits, {judges_of_ends.ENDED: ended}))

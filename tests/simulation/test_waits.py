@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from devtools.simulation.actors import Policy
-from devtools.simulation.scheduler import Scheduler
+from devtools.simulation.core.actors import Policy
+from devtools.simulation.core.scheduler import Scheduler
 
 
 def test_the_last_actor_that_waits_goes_on_when_its_lock_is_released_between_steps():

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import connection
 
-from devtools.simulation.swarm import ANY, Swarm
+from devtools.simulation.core.swarm import ANY, Swarm
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from clusters.models import Node
-from devtools.simulation.swarm import only
+from devtools.simulation.core.swarm import only
 from federation.engine import sightings
 from federation.engine.objects.gpu_needs import ANY_NODE
 from federation.engine.objects.rendering import Devices

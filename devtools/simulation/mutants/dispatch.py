@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 from clusters.drivers import NotThere, Refused
-from devtools.simulation.driver import SimulatedClusterDriver
-from devtools.simulation.objects import Job
-from devtools.simulation.swarm import only
+from devtools.simulation.clusters.driver import SimulatedClusterDriver
+from devtools.simulation.clusters.objects import Job
+from devtools.simulation.core.swarm import only
 from federation import locks
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, DatabaseHistory
 from federation.operations import calls, dispatch, endings, histories, last_looks, transitions

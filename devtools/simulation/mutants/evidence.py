@@ -8,7 +8,7 @@ from django.db import transaction
 
 from clusters.drivers import WatchEvent
 from clusters.queries.windows import windowed_clusters
-from devtools.simulation.swarm import only
+from devtools.simulation.core.swarm import only
 from federation.engine.lifecycle import AttemptState
 from federation.locks import lock_with_jobs
 from federation.models import Attempt

@@ -1,4 +1,4 @@
-"""Defects that were mended, as they were: each has a seed that is kept because it found it (`devtools.simulation.kept`). Two were
+"""Defects that were mended, as they were: each has a seed that is kept because it found it (`devtools.simulation.seeds.kept`). Two were
 errors of judges.
 """
 
@@ -12,8 +12,9 @@ from billing.queries import corrections
 from clusters.models import Cluster
 from clusters.operations import record_contact
 from clusters.queries import visible_clusters
-from devtools.simulation import data_copies, judges
-from devtools.simulation.swarm import only
+from devtools.simulation.core.swarm import only
+from devtools.simulation.judges import promises
+from devtools.simulation.requests import data_copies
 from federation.observer import buffer
 from federation.operations import reconciliation
 from foundation import clock
@@ -48,7 +49,7 @@ def _an_observers_clock_dates_what_it_sees(change: Change) -> None:
 @mutant(only({"database_restored": 2}, cancels=1, run_seconds=(20, 60)))
 def _lost_deletions_are_no_excuse(change: Change) -> None:
     """The judge of ends takes each program that ends with 0 for a success, also of a Job that was deleted in commits that were lost."""
-    change.put(judges, "_stopped_in_lost_commits", lambda _: set())
+    change.put(promises, "_stopped_in_lost_commits", lambda _: set())
 
 
 @mutant(only({"staged": 3.0}))

@@ -10,7 +10,7 @@ from billing.engine import ledger, shared_entries
 from billing.operations import posting, sharing
 from billing.operations.failures import FirstFailure
 from billing.queries import charges
-from devtools.simulation.swarm import Swarm, only
+from devtools.simulation.core.swarm import Swarm, only
 from federation.operations import settlement, tree
 
 from . import Change, mutant

@@ -10,7 +10,7 @@ from typing import Any
 import quotas.operations
 from billing.engine import commitments, shared_entries
 from billing.operations import commitment_days, periods
-from devtools.simulation.swarm import Swarm, only
+from devtools.simulation.core.swarm import Swarm, only
 from federation.engine import prepulls, staging
 from federation.engine.prepulls import Outcome, Verdict
 from federation.operations import (

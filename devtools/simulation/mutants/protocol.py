@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from devtools.simulation.driver import SimulatedClusterDriver
-from devtools.simulation.swarm import only
+from devtools.simulation.clusters.driver import SimulatedClusterDriver
+from devtools.simulation.core.swarm import only
 from federation.engine.lifecycle import AttemptState
 from federation.operations import calls, continuity, evidence, observation
 from federation.operations.consequences import Ending

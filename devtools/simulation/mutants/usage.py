@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import quotas.operations
-from devtools.simulation.swarm import only
+from devtools.simulation.core.swarm import only
 from federation.operations import endings, submission, true_ends
 from federation.queries import metering
 from tenancy.operations import answer_once

@@ -1,6 +1,7 @@
 """The menu marks the entry that the displayed page belongs to."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.template.loader import render_to_string
@@ -31,7 +32,7 @@ def routes(resolver, before=""):
 
 
 def entries_marked(route):
-    request = RequestFactory().get("/")
+    request: Any = RequestFactory().get("/")
     request.user, request.resolver_match = User(email="user@acme.example"), SimpleNamespace(route=route)
     page = render_to_string("base.html", request=request)
     return [line.strip() for line in page.splitlines() if 'aria-current="page"' in line]

@@ -1,0 +1,1 @@
+"""What accountants do with what ran: they post, close, invoice, convert, commit and correct."""

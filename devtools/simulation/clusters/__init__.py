@@ -1,0 +1,1 @@
+"""Simulated clusters in memory: their API, controllers, nodes and networks, and the driver that reaches them."""

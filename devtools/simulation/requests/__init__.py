@@ -1,0 +1,1 @@
+"""What users, programs and administrators ask of the gateway."""

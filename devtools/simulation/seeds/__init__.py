@@ -1,0 +1,1 @@
+"""Runs of many seeds: judged, repeated, made smaller, and kept."""

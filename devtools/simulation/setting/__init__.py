@@ -1,0 +1,1 @@
+"""What there is when a run begins, and how much of it."""
