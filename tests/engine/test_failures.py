@@ -159,6 +159,14 @@ def test_the_text_says_what_was_seen_and_the_next_step_where_it_starts_again():
     assert next_step_text(diagnosis.stopped("no node is larger")) == "The job is not retried: no node is larger."
 
 
+def test_what_could_not_start_is_described_by_why_and_not_by_how_its_pod_was_cleared_away():
+    cleared = crashed(137, ending="ContainerStatusUnknown", message="The container could not be located.")
+    why = 'ImagePullBackOff: failed to pull image "a:1": not found'
+    started = facts(cleared, cause="", told=[why], cannot_start=True)
+    assert decided(started).text == f"Its container could not be started (pod p0, {why})."
+    assert "ContainerStatusUnknown" in decided(replace(started, cannot_start=False)).text
+
+
 def test_memory_grows_by_its_factor_up_to_its_most_in_whole_mebibytes():
     rule = Rule("x", step=Step.MORE_MEMORY, memory_milli=1500, most_memory_bytes=10 * GI)
     assert rule.grown(4 * GI) == 6 * GI

@@ -127,3 +127,25 @@ def test_each_real_failure_gets_its_class_its_text_and_what_follows(gateway, pla
     assert "@nccl_timeout" in first["nccl"]["text"]
     assert first["ill"]["node"] == node
     assert [told["is_infrastructure"] for told in (first["ill"], first["poor"])] == [True, False]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_an_image_that_no_node_can_pull_is_diagnosed_after_the_wait_for_its_registry(gateway, plane):
+    run = Run(gateway)
+    spec = program("stops", "true", failure_rules=[{"name": "pull", "when": {"seen": ["image"]}, "class": "image"}])
+    spec["pod_sets"][0]["image"] = "registry.example/missing:1"
+    stops = run.submit(spec)
+    again = run.submit(spec | {"name": "again", "failure_rules": []})
+    wait_for(lambda: gateway.get(f"/jobs/{stops}")["state"] == "failed", "the rule stops it", 600)
+    wait_for(lambda: len(attempts(gateway, again)) == 2, "the gateway's own rule tries another node", 200)
+    [stopped], (first, second) = attempts(gateway, stops), attempts(gateway, again)
+    gateway.create(f"/jobs/{again}/cancel", {})
+    run.wait_until_all_ended()
+    for failed, follows in ((stopped, "stop"), (first, "again_elsewhere")):
+        told = failed["failure"]
+        assert (failed["end_reason"], told["class"], told["next_step"]) == ("cannot_start", "image", follows)
+        assert 'failed to pull image "registry.example/missing:1": not found' in told["text"], told
+        assert "signal" not in told["text"], "its pod was killed only when the attempt was cleared away"
+    assert stopped["failure"]["rule"] == "Job: pull"
+    assert second["failure"] is None

@@ -146,19 +146,27 @@ def _retried(found: Diagnosis, rule: Rule) -> Diagnosis:
 def _text(said: str, pod: PodFacts, rule: Rule, facts: Facts) -> str:
     """What is said to people: what the rule says, then what was seen."""
     log = (facts.logs or {}).get(pod.name, "") if rule.when.log else ""
+    why = " ".join(facts.told)[:LONGEST_DETAIL]
+    never_ran = facts.cannot_start and why  # what is seen of such a pod is how it was cleared away
     parts = [
         f"pod {pod.name}" if pod.name else "",
+        *([] if never_ran else _own_end(pod)),
+        f"its log has {rule.when.found_in(log)}" if log else "",
+        why if never_ran or not pod.name else "",
+    ]
+    detail = ", ".join(part for part in parts if part)
+    return f"{said.rstrip('.')} ({detail})."[:LONGEST_TEXT] if detail else f"{said.rstrip('.')}."[:LONGEST_TEXT]
+
+
+def _own_end(pod: PodFacts) -> list[str]:
+    return [
         f"{_failed_step(pod)}exit code {pod.exit_code}" if pod.exit_code else "",
         f"signal {pod.killed_by}" if pod.killed_by else "",
         f"limit {pod.memory}" if pod.ending == "OOMKilled" and pod.memory else "",
         pod.ending if pod.ending not in ("", "Error", "OOMKilled") else "",
         pod.reason or pod.disruption,
         pod.message[:LONGEST_DETAIL],
-        f"its log has {rule.when.found_in(log)}" if log else "",
-        "" if pod.name else " ".join(facts.told)[:LONGEST_DETAIL],
     ]
-    detail = ", ".join(part for part in parts if part)
-    return f"{said.rstrip('.')} ({detail})."[:LONGEST_TEXT] if detail else f"{said.rstrip('.')}."[:LONGEST_TEXT]
 
 
 def _failed_step(pod: PodFacts) -> str:
