@@ -169,7 +169,9 @@ def lock_tenant_of_hooks(tenant_id: UUID) -> None:
 
 
 def claim_hooks() -> list[UUID]:
-    """The hooks that are not paused and that no other session has, locked until commit, by id. Never waits."""
+    """The hooks that are not paused, have a confirmed address if they mail, and that no other session has, locked until commit, by id.
+    Never waits.
+    """
     with connection.cursor() as cursor:
         cursor.execute(FREE_HOOKS)
         return [row[0] for row in cursor.fetchall()]
@@ -184,10 +186,13 @@ def claim_deliveries(most: int, lease_seconds: float) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-FREE_HOOKS = "SELECT id FROM billing_alerthook WHERE paused_at IS NULL ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+FREE_HOOKS = """
+SELECT id FROM billing_alerthook WHERE paused_at IS NULL AND (form <> 'mail' OR confirmed_at IS NOT NULL)
+ ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
 CLAIM = """
 WITH due AS (
-    SELECT h.id AS hook_id, d.id, h.tenant_id, h.form, h.key_id, h.sealed FROM billing_alerthook AS h
+    SELECT h.id AS hook_id, d.id, h.tenant_id, h.name, h.form, h.address, h.key_id, h.sealed FROM billing_alerthook AS h
      CROSS JOIN LATERAL (
         SELECT d.id FROM billing_alertdelivery AS d
          WHERE d.hook_id = h.id AND d.state = 'pending' AND d.next_at <= clock_timestamp() ORDER BY d.next_at, d.id LIMIT 1
@@ -201,6 +206,6 @@ WITH due AS (
 UPDATE billing_alertdelivery AS d SET attempts = d.attempts + 1, next_at = busy.busy_until
   FROM due JOIN busy ON busy.id = due.hook_id
  WHERE d.id = due.id AND d.state = 'pending' AND d.next_at <= clock_timestamp()
-RETURNING d.id, d.uid, d.hook_id, d.kind, d.attempts, d.tried_since, busy.busy_until, due.tenant_id, due.form, due.key_id,
+RETURNING d.id, d.uid, d.hook_id, d.kind, d.attempts, d.tried_since, busy.busy_until, due.tenant_id, due.name, due.form, due.address, due.key_id,
           d.facts::text, due.sealed
 """

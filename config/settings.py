@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from whitenoise.compress import Compressor
 
+from billing.engine.mail import check_address, read_mail_url
 from clusters.engine.addresses import NEVER_REACHED
 from clusters.engine.hook_servers import read_hook_url
 from clusters.engine.object_stores import ANY_HOST
@@ -48,6 +49,9 @@ WEB_THREADS = env.number("SWITCHYARD_WEB_THREADS", 8, least=1, most=64)
 SESSION_ORIGIN = env.session_origin("SWITCHYARD_SESSION_ORIGIN", ALLOWED_HOSTS)
 SESSION_SOCKETS = env.number("SWITCHYARD_SESSION_SOCKETS", 256, least=0, most=10_000)
 PUBLIC_URL = env.checked("SWITCHYARD_PUBLIC_URL", "", env.check_public_url)
+MAIL_URL = env.checked("SWITCHYARD_MAIL_URL", "", read_mail_url)
+MAIL_FROM = env.checked("SWITCHYARD_MAIL_FROM", "", check_address)
+MAIL_CA = env.checked("SWITCHYARD_MAIL_CA", "", env.check_authorities)
 POLICY_URL = env.checked("SWITCHYARD_POLICY_URL", "", read_hook_url)
 POLICY_TOKEN = env.checked("SWITCHYARD_POLICY_TOKEN", "", check_token)
 POLICY_CA = env.checked("SWITCHYARD_POLICY_CA", "", env.check_authorities)

@@ -8,9 +8,10 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.engine.hooks import FORMS, KINDS, TEST, text_of
+from billing.engine.hooks import CONFIRMATION, FORMS, KINDS, TEST, text_of
 from billing.models import AlertDelivery, AlertHook
-from billing.models.hooks import NAME_LENGTH
+from billing.models.hooks import ADDRESS_LENGTH, NAME_LENGTH
+from billing.operations.confirmations import send_confirmation
 from billing.operations.hooks import (
     WantedHook,
     create_hook,
@@ -39,10 +40,18 @@ class HookCreate(StrictShape):
     )
     name = Text(max_length=NAME_LENGTH)
     url = Text(
-        max_length=MAX_URL_LENGTH, write_only=True, help_text="https://host[:port][/path]. It is not shown again."
+        max_length=MAX_URL_LENGTH,
+        write_only=True,
+        default="",
+        help_text="https://host[:port][/path]. It is not shown again. Not with the form `mail`.",
+    )
+    address = Text(
+        max_length=ADDRESS_LENGTH,
+        default="",
+        help_text="With the form `mail` alone: one address, which gets alerts once it has confirmed this.",
     )
     kinds = serializers.ListField(child=serializers.ChoiceField(KINDS), min_length=1, max_length=len(KINDS))
-    form = serializers.ChoiceField(FORMS, default=FORMS[0], help_text='`chat` posts {"text": …} alone.')
+    form = serializers.ChoiceField(FORMS, default=FORMS[0], help_text='`chat` posts {"text": …} alone; `mail` mails.')
 
 
 class HookShown(serializers.Serializer[Any]):
@@ -51,28 +60,34 @@ class HookShown(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     tenant = serializers.CharField()
     name = serializers.CharField()
-    server = serializers.CharField(help_text="The scheme, host and port of its URL.")
+    server = serializers.CharField(allow_null=True, help_text="The scheme, host and port of its URL; null for mail.")
+    address = serializers.CharField(allow_null=True, help_text="Null except for mail.")
+    confirmed_at = Instant(allow_null=True, help_text="When the address agreed; until then it gets no alert.")
     kinds = serializers.ListField(child=serializers.ChoiceField(KINDS))
     form = serializers.ChoiceField(FORMS)
     created_by = serializers.CharField()
     created_at = Instant()
     paused_at = Instant(allow_null=True)
     pause = serializers.ChoiceField(
-        AlertHook.Pause.values, allow_null=True, help_text="`gone`: its server answered 410."
+        AlertHook.Pause.values,
+        allow_null=True,
+        help_text="`gone`: its server answered 410, or the mail server refused the address.",
     )
 
 
 class HookCreated(HookShown):
     """A hook that was made, with its signing secret."""
 
-    secret = serializers.CharField(allow_null=True, help_text="Only in this answer; null if the request is repeated.")
+    secret = serializers.CharField(
+        allow_null=True, help_text="Only in this answer; null for mail, and if the request is repeated."
+    )
 
 
 class DeliveryShown(serializers.Serializer[Any]):
     """An alert for a hook."""
 
     id = serializers.UUIDField(help_text="The header Switchyard-Delivery, the same at each attempt.")
-    kind = serializers.ChoiceField([*KINDS, TEST])
+    kind = serializers.ChoiceField([*KINDS, TEST, CONFIRMATION])
     tenant = serializers.CharField(help_text="The path that it had when the alert arose.")
     text = serializers.CharField()
     state = serializers.ChoiceField(AlertDelivery.State.values)
@@ -99,11 +114,11 @@ class HooksView(ApiView):
     def post(self, request: Request) -> Response:
         """Makes a hook. Only this answer shows its signing secret; a repeated request gets null instead."""
         body = self.read(HookCreate)
-        wanted = WantedHook(body["tenant"], body["name"], body["url"], body["kinds"], body["form"])
+        wanted = WantedHook(body["tenant"], body["name"], body["url"], body["kinds"], body["form"], body["address"])
 
         def produce() -> tuple[int, dict[str, Any]]:
             hook, secret = create_hook(self.actor, wanted)
-            return status.HTTP_201_CREATED, {**show_hook(hook), "secret": secret}
+            return status.HTTP_201_CREATED, {**show_hook(hook), "secret": secret or None}
 
         return self.created(request, None, "POST /alert-hooks", produce, shown_once=("secret",))
 
@@ -150,6 +165,15 @@ class HookTestView(ApiView):
         return Response(show_delivery(send_test(self.actor, hook_id)), status=status.HTTP_202_ACCEPTED)
 
 
+class HookConfirmationView(ApiView):
+    """`/alert-hooks/{id}/confirmation`."""
+
+    @extend_schema(operation_id="alert_hooks_confirmation", request=None, responses={202: DeliveryShown})
+    def post(self, request: Request, hook_id: UUID) -> Response:
+        """Mails a new link to an address that has not confirmed yet. Earlier links end."""
+        return Response(show_delivery(send_confirmation(self.actor, hook_id)), status=status.HTTP_202_ACCEPTED)
+
+
 class DeliveriesView(ApiView):
     """`/alert-hooks/{id}/deliveries`."""
 
@@ -177,7 +201,9 @@ def show_hook(hook: AlertHook) -> dict[str, Any]:
         "id": str(hook.id),
         "tenant": hook.tenant.path,
         "name": hook.name,
-        "server": hook.server,
+        "server": hook.server or None,
+        "address": hook.address or None,
+        "confirmed_at": instant(hook.confirmed_at),
         "kinds": hook.kinds,
         "form": hook.form,
         "created_by": hook.created_by_name,

@@ -15,7 +15,9 @@ from .budgets import Expectation, Terms, expectation_message, period_name, shown
 SPENT, FORECAST, ANOMALY, DOCUMENT = KINDS = ("budget_spent", "budget_forecast", "anomaly", "document")
 TEST = "test"
 """Of no alert: a user asks for it."""
-JSON, CHAT = FORMS = ("json", "chat")
+CONFIRMATION = "confirmation"
+"""Of no alert: asks an address whether it takes mail."""
+JSON, CHAT, MAIL = FORMS = ("json", "chat", "mail")
 SOONEST, LATEST = timedelta(minutes=1), timedelta(hours=6)
 GIVES_UP_AFTER = timedelta(days=1)
 DOCUMENTS = {"invoice": "Invoice", "statement": "Statement", "credit_note": "Credit note"}
@@ -41,6 +43,8 @@ def text_of(kind: str, facts: Facts) -> str:
     if kind == DOCUMENT:
         total = f"{decimal_text(Decimal(facts['total']))} {currency}"
         return f"{DOCUMENTS[facts['document']]} {facts['number']} of {tenant} for {facts['month']} is issued: {total}."
+    if kind == CONFIRMATION:
+        return f"The address is asked to confirm that alerts of {tenant} are mailed to it."
     return f"This is a test of the alert hook {facts['hook']} of {tenant}."
 
 

@@ -24,6 +24,7 @@ from .disputes import InvoiceRemark as InvoiceRemark
 from .exchange import BillingCurrency as BillingCurrency
 from .exchange import ConversionDay as ConversionDay
 from .exchange import ExchangeRate as ExchangeRate
+from .hooks import AddressConfirmation as AddressConfirmation
 from .hooks import AlertDelivery as AlertDelivery
 from .hooks import AlertHook as AlertHook
 from .invoices import Invoice as Invoice

@@ -4,20 +4,24 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models.functions import Length, Now
+from django.db.models.lookups import Exact
 
-from billing.engine.hooks import FORMS, KINDS, TEST
+from billing.engine.hooks import CONFIRMATION, FORMS, KINDS, MAIL, TEST
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
 NAME_LENGTH = 80
 ERROR_LENGTH = 200
+ADDRESS_LENGTH = 254
+DIGEST_BYTES = 32
 
 
 class AlertHook(models.Model):
-    """A server that alerts of the tenant, and of all tenants below it, are posted to.
+    """A server that alerts of the tenant, and of all tenants below it, are posted to, or an address that they are mailed to.
 
-    Its whole URL is sealed with the signing secret, for the path of a chat's URL is a password; `server` is the rest. Alerts
+    The whole URL of a server is sealed with the signing secret, for the path of a chat's URL is a password; `server` is the rest. An
+    address has the secret of its newest link sealed, and gets no alert until that link confirms it. Alerts
     that arose before `since` are not delivered. One session at a time posts to a hook, until `busy_until`.
     """
 
@@ -28,7 +32,9 @@ class AlertHook(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="alert_hooks")
     name = models.CharField(max_length=NAME_LENGTH)
-    server = models.CharField(max_length=300, help_text="Scheme, host and port.")
+    server = models.CharField(max_length=300, blank=True, help_text="Scheme, host and port; empty for mail.")
+    address = models.CharField(max_length=ADDRESS_LENGTH, blank=True, db_default="", default="", help_text="For mail.")
+    confirmed_at = models.DateTimeField(null=True)
     key_id = models.CharField(max_length=40)
     sealed = models.BinaryField()
     kinds = ArrayField(models.CharField(max_length=20), help_text="Sorted, distinct.")
@@ -45,8 +51,12 @@ class AlertHook(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["tenant", "name"], name="alert_hook_name_is_unique_in_its_tenant"),
             models.CheckConstraint(
-                condition=~Q(name="") & ~Q(key_id="") & ~Q(server="") & ~Q(created_by_name=""),
-                name="alert_hook_is_named",
+                condition=~Q(name="") & ~Q(key_id="") & ~Q(created_by_name=""), name="alert_hook_is_named"
+            ),
+            models.CheckConstraint(
+                condition=Q(form=MAIL, server="") & ~Q(address="")
+                | ~Q(form=MAIL) & ~Q(server="") & Q(address="", confirmed_at__isnull=True),
+                name="alert_hook_has_a_server_or_an_address",
             ),
             models.CheckConstraint(
                 condition=Q(kinds__contained_by=list(KINDS), kinds__len__gt=0), name="alert_hook_has_known_kinds"
@@ -94,7 +104,9 @@ class AlertDelivery(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["hook", "kind", "subject"], name="an_alert_is_delivered_once_per_hook"),
-            models.CheckConstraint(condition=Q(kind__in=[*KINDS, TEST]), name="alert_delivery_has_a_known_kind"),
+            models.CheckConstraint(
+                condition=Q(kind__in=[*KINDS, TEST, CONFIRMATION]), name="alert_delivery_has_a_known_kind"
+            ),
             models.CheckConstraint(
                 condition=Q(state="pending", ended_at__isnull=True)
                 | Q(state__in=["delivered", "given_up"], ended_at__isnull=False, attempts__gte=1),
@@ -113,3 +125,40 @@ class AlertDelivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.subject}: {self.state}"
+
+
+class AddressConfirmation(models.Model):
+    """A link by which an address confirms, once, that alerts are mailed to it. Only the digest of its secret is here.
+
+    It is live until it is used or ended (replaced by a newer one), or `expires_at` has passed. Rows outlive their hooks, since a
+    mail to an address counts against what an organisation may send, whatever became of the hook.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    hook = models.ForeignKey(AlertHook, null=True, on_delete=models.SET_NULL, related_name="confirmations")
+    organisation_id = models.UUIDField()
+    address = models.CharField(max_length=ADDRESS_LENGTH)
+    digest = models.BinaryField(max_length=DIGEST_BYTES, unique=True, editable=False)
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Exact(Length("digest"), DIGEST_BYTES), name="address_confirmation_digest_is_sha256"
+            ),
+            models.CheckConstraint(
+                condition=Q(used_at__isnull=True) | Q(ended_at__isnull=True), name="address_confirmation_ends_one_way"
+            ),
+            models.UniqueConstraint(
+                fields=["hook"],
+                condition=Q(used_at__isnull=True, ended_at__isnull=True),
+                name="one_live_confirmation_per_hook",
+            ),
+        ]
+        indexes = [models.Index(fields=["organisation_id", "created_at"], name="confirmations_of_a_day")]
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.created_at}"

@@ -1,4 +1,4 @@
-"""Delivers alerts to hooks, at least once: what arose becomes deliveries, each is posted with no transaction open, and its result
+"""Delivers alerts to hooks, at least once: what arose becomes deliveries, each is posted or mailed with no transaction open, and its result
 counts unless a later attempt has begun.
 
 The alerts' own rows are the outbox: each hook gets one delivery for each of its alerts, by constraint. An attempt ends with its lease,
@@ -17,7 +17,9 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from billing import locks
-from billing.engine.hooks import body_of, next_attempt, signature
+from billing.drivers.smtp import send_all
+from billing.engine.hooks import MAIL, body_of, next_attempt, signature
+from billing.engine.mail import Mail
 from billing.models import AlertDelivery, AlertHook
 from billing.models.hooks import ERROR_LENGTH
 from clusters.drivers.posting import Answer, Post, post_all
@@ -26,7 +28,8 @@ from foundation.clock import database_now
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 
-from .hooks import opened, record_of_hook
+from .hook_rows import opened, record_of_hook
+from .mails import written_mail
 
 log = logging.getLogger(__name__)
 AT_ONCE = 16
@@ -36,8 +39,10 @@ LOOKS_BACK = timedelta(days=1)
 """Alerts of transactions that are open this long are still found."""
 KEPT = timedelta(days=90)
 """For this long, deliveries that ended are shown."""
-ACCEPTED, GONE = 2, 410
-"""The hundreds of statuses that mean success, and the status that pauses a hook."""
+ACCEPTED = 2
+"""The hundreds of statuses that mean success."""
+REFUSALS_OF_AN_ADDRESS = 3
+"""Mail is paused by this attempt: servers refuse for good what they take after the operator has corrected them."""
 State = AlertDelivery.State
 
 
@@ -53,7 +58,9 @@ class Claim:
     tried_since: datetime
     busy_until: datetime
     tenant_id: UUID
+    name: str
     form: str
+    address: str
     key_id: str
     facts: dict[str, Any] = field(repr=False)
     sealed: bytes = field(repr=False)
@@ -90,6 +97,7 @@ def forget_deliveries() -> None:
     """Deletes deliveries that ended long ago. Their alerts are too old to become deliveries again."""
     with connection.cursor() as cursor:
         cursor.execute(FORGET, {"kept": KEPT.total_seconds()})
+        cursor.execute(FORGET_CONFIRMATIONS, {"kept": KEPT.total_seconds()})
 
 
 def claim_deliveries() -> list[Claim]:
@@ -102,11 +110,14 @@ def claim_deliveries() -> list[Claim]:
 
 
 def attempt(claims: Sequence[Claim]) -> list[Answer]:
-    """What the hooks answered, in order. No transaction may be open."""
+    """What the hooks and the mail server answered, in order. No transaction may be open."""
     at = database_now()
     prepared = [_prepared(claim, at) for claim in claims]
-    answers = iter(post_all([post for post in prepared if isinstance(post, Post)]))
-    return [next(answers) if isinstance(post, Post) else post for post in prepared]
+    posted = iter(post_all([one for one in prepared if isinstance(one, Post)]))
+    mailed = iter(send_all([one for one in prepared if isinstance(one, Mail)]))
+    return [
+        next(posted) if isinstance(one, Post) else next(mailed) if isinstance(one, Mail) else one for one in prepared
+    ]
 
 
 def settle(claims: Sequence[Claim], answers: Sequence[Answer]) -> None:
@@ -115,10 +126,10 @@ def settle(claims: Sequence[Claim], answers: Sequence[Answer]) -> None:
         _settle(claim, answer)
 
 
-def _prepared(claim: Claim, at: datetime) -> Post | Answer:
-    """What is posted, or why nothing can be: one delivery that cannot be written keeps no other from being posted."""
+def _prepared(claim: Claim, at: datetime) -> Post | Mail | Answer:
+    """What is posted or mailed, or why nothing can be: one delivery that cannot be written keeps no other from being posted."""
     try:
-        return _post_of(claim, at)
+        return _mail_of(claim) if claim.form == MAIL else _post_of(claim, at)
     except CannotUnseal:
         return Answer(None, "the signing secret cannot be opened")
     except Exception as error:
@@ -137,6 +148,12 @@ def _post_of(claim: Claim, at: datetime) -> Post:
     return Post(server, body, headers)
 
 
+def _mail_of(claim: Claim) -> Mail:
+    hook = AlertHook(id=claim.hook_id, tenant_id=claim.tenant_id, name=claim.name, address=claim.address)
+    hook.key_id, hook.sealed = claim.key_id, claim.sealed
+    return written_mail(hook, claim.uid, claim.kind, claim.facts)
+
+
 @retried
 @transaction.atomic
 def _settle(claim: Claim, answer: Answer) -> None:
@@ -151,15 +168,16 @@ def _settle(claim: Claim, answer: Answer) -> None:
     ends = {"state": State.GIVEN_UP, "ended_at": at} if again is None else {"next_at": again}
     if own.update(last_status=answer.status, last_error=told, **ends):
         detail = {"delivery": str(claim.uid), "kind": claim.kind, "attempts": claim.attempts, "last_error": told}
-        _record_failure(claim.hook_id, answer, detail, is_given_up=again is None)
+        is_gone = answer.is_gone and (claim.form != MAIL or claim.attempts >= REFUSALS_OF_AN_ADDRESS)
+        _record_failure(claim.hook_id, detail, is_gone=is_gone, is_given_up=again is None)
 
 
-def _record_failure(hook_id: UUID, answer: Answer, detail: Mapping[str, Any], *, is_given_up: bool) -> None:
+def _record_failure(hook_id: UUID, detail: Mapping[str, Any], *, is_gone: bool, is_given_up: bool) -> None:
     hook = AlertHook.objects.get(id=hook_id)
     if is_given_up:
         record_of_hook("hook.give_up", hook, detail)
     gone = {"paused_at": Now(), "pause": AlertHook.Pause.GONE}
-    if answer.status == GONE and AlertHook.objects.filter(id=hook_id, paused_at=None).update(**gone):
+    if is_gone and AlertHook.objects.filter(id=hook_id, paused_at=None).update(**gone):
         record_of_hook("hook.pause", hook, detail)
 
 
@@ -206,3 +224,6 @@ LOOKED = """
 UPDATE billing_alerthook SET since = clock_timestamp() - make_interval(secs => %(back)s) WHERE id = ANY(%(hooks)s) AND since < clock_timestamp() - make_interval(secs => %(back)s)
 """
 FORGET = "DELETE FROM billing_alertdelivery WHERE ended_at < clock_timestamp() - make_interval(secs => %(kept)s)"
+FORGET_CONFIRMATIONS = """
+DELETE FROM billing_addressconfirmation WHERE created_at < clock_timestamp() - make_interval(secs => %(kept)s)
+"""

@@ -5,9 +5,10 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 
-from billing.engine.hooks import text_of
-from billing.models import AlertDelivery, AlertHook
+from billing.engine.hooks import CONFIRMATION, text_of
+from billing.models import AddressConfirmation, AlertDelivery, AlertHook
 from foundation.problems import NotFound
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
@@ -28,6 +29,8 @@ class DeliveryLine:
     next_at: datetime | None
     created_at: datetime
     ended_at: datetime | None
+    can_repeat: bool
+    """Not a confirmation: a new one has a new link."""
 
 
 def managed_hooks(actor: Actor, tenant_path: str = "") -> QuerySet[AlertHook]:
@@ -58,6 +61,13 @@ def deliveries_of(hook: AlertHook) -> QuerySet[AlertDelivery]:
     return AlertDelivery.objects.filter(hook=hook)
 
 
+def live_confirmation(digest: bytes) -> AddressConfirmation | None:
+    """The confirmation whose link has this digest, with its hook, if it was not used or replaced and has not expired."""
+    rows = AddressConfirmation.objects.select_related("hook__tenant")
+    live = rows.filter(digest=digest, used_at__isnull=True, ended_at__isnull=True, expires_at__gt=Now())
+    return live.filter(hook__isnull=False).first()
+
+
 def delivery_lines(hook: AlertHook) -> tuple[DeliveryLine, ...]:
     """The newest deliveries."""
     return tuple(_line(row) for row in deliveries_of(hook).order_by("-id")[:MOST_SHOWN])
@@ -74,4 +84,5 @@ def _line(row: AlertDelivery) -> DeliveryLine:
         next_at=row.next_at if row.state == AlertDelivery.State.PENDING else None,
         created_at=row.created_at,
         ended_at=row.ended_at,
+        can_repeat=row.kind != CONFIRMATION,
     )

@@ -9,8 +9,9 @@ from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
-from billing.engine.hooks import ANOMALY, CHAT, DOCUMENT, FORECAST, JSON, KINDS, SPENT
+from billing.engine.hooks import ANOMALY, CHAT, DOCUMENT, FORECAST, JSON, KINDS, MAIL, SPENT
 from billing.models import AlertHook
+from billing.operations import confirmations
 from billing.operations import hooks as operations
 from billing.queries.hooks import DeliveryLine, delivery_lines, hook_by_id, managed_hooks, managed_paths
 from foundation.pages import Form, show, typed
@@ -18,8 +19,8 @@ from foundation.problems import Problem
 from tenancy.queries import Actor, first_choice, tenant_choices
 from tenancy.web import action, page
 
-CONTROLS = {name: name for name in ("tenant", "name", "url", "form", "kinds")}
-FORMS = ((JSON, "JSON, with all figures"), (CHAT, "a chat’s: the text alone"))
+CONTROLS = {name: name for name in ("tenant", "name", "url", "address", "form", "kinds")}
+FORMS = ((JSON, "JSON, with all figures"), (CHAT, "a chat’s: the text alone"), (MAIL, "mail to an address"))
 EVERY = "all"
 KINDS_SHOWN = (
     (EVERY, "all of these"),
@@ -64,6 +65,7 @@ def hooks(request: HttpRequest, actor: Actor) -> HttpResponse:
         values.get("url", "").strip(),
         KINDS if chosen == EVERY else (chosen,),
         values.get("form", ""),
+        values.get("address", "").strip(),
     )
     try:
         made, secret = operations.create_hook(actor, wanted)
@@ -86,6 +88,14 @@ def send_test(request: HttpRequest, actor: Actor, hook_id: UUID) -> HttpResponse
     """Sends a test, then redirects to the hook."""
     operations.send_test(actor, hook_id)
     messages.success(request, "The test is sent within seconds. Its outcome appears below.")
+    return redirect("alert-hook", hook_id)
+
+
+@action
+def send_confirmation(request: HttpRequest, actor: Actor, hook_id: UUID) -> HttpResponse:
+    """Mails a new link to the address, then redirects to the hook."""
+    confirmations.send_confirmation(actor, hook_id)
+    messages.success(request, "A new link is mailed within seconds. Earlier links do not work any more.")
     return redirect("alert-hook", hook_id)
 
 

@@ -20,6 +20,7 @@ from .port import DriverError
 POST_SECONDS = 5.0
 """For one post in all: name, connection, answer."""
 GRACE_SECONDS = 2.0
+GONE = 410
 MOST_ANSWER_BYTES = 1024
 """What is read of an answer's body. It is not kept: it could repeat what was sent."""
 
@@ -35,10 +36,11 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The status, or None and why there is none: short, and without anything that was sent or received."""
+    """The status, or None and why there is none: short, and without anything that was sent or received. `is_gone`: nothing is there any more."""
 
     status: int | None
     why_not: str = ""
+    is_gone: bool = False
 
 
 def post_all(posts: Sequence[Post]) -> list[Answer]:
@@ -93,4 +95,4 @@ async def _exchange(post: Post, address: str) -> Answer:
         ) as answer,
     ):
         await answer.content.read(MOST_ANSWER_BYTES)
-        return Answer(answer.status)
+        return Answer(answer.status, is_gone=answer.status == GONE)

@@ -27,7 +27,7 @@ TONES = {
     "expires_soon": "yellow", "open": "green", "nearly_used": "yellow", "used_up": "orange", "over": "red", "revoked": "secondary", "pending": "azure", "scheduled": "azure", "ended": "secondary", "released": "secondary",
     "closing": "azure", "closed": "secondary", "fulfilled": "green", "missing": "orange", "differs": "orange", "conflicting": "orange", "resolved": "secondary",
     "answered": "azure", "accepted": "green", "unexplained": "yellow", "explained": "green", "dismissed": "secondary", "rejected": "secondary", "issued": "green", "credited": "secondary", "partly_credited": "yellow",
-    "delivered": "green", "given_up": "red", "paused": "yellow",
+    "delivered": "green", "given_up": "red", "paused": "yellow", "unconfirmed": "yellow",
     "staged": "green", "copying": "blue", "stopped": "red",
     "Pending": "azure", "Running": "blue", "Succeeded": "green", "Failed": "red", "Unknown": "yellow",
 }  # fmt: skip
@@ -37,7 +37,7 @@ ICONS = {
     "lost": "unreachable", "done": "check", "refused": "cancelled", "active": "check", "expired": "clock", "expires_soon": "clock", "revoked": "cancelled",
     "open": "check", "nearly_used": "warning", "used_up": "suspended", "over": "warning", "pending": "clock", "scheduled": "clock", "ended": "check", "released": "clock",
     "closing": "clock", "closed": "lock", "fulfilled": "check", "missing": "warning", "differs": "warning", "conflicting": "warning", "resolved": "check",
-    "delivered": "check", "given_up": "warning", "paused": "suspended",
+    "delivered": "check", "given_up": "warning", "paused": "suspended", "unconfirmed": "clock",
     "staged": "check", "copying": "dispatching", "stopped": "suspended",
     "issued": "check", "unexplained": "warning", "explained": "check", "dismissed": "cancelled", "credited": "cancelled", "partly_credited": "warning",
 }  # fmt: skip

@@ -21,12 +21,12 @@ app.kubernetes.io/component: {{ .component }}
 {{/* dict root component: the setting's name by the key in the Secret, for those that this process needs and no other. */}}
 {{- define "switchyard.secrets" -}}
 {{- $keys := .root.Values.existingSecret.keys -}}
-{{- $all := dict "DATABASE_URL" $keys.databaseUrl "SWITCHYARD_OWNER_DATABASE_URL" $keys.ownerDatabaseUrl "REDIS_URL" $keys.redisUrl "SWITCHYARD_SECRET_KEY" $keys.secretKey "SWITCHYARD_KEY_RING" $keys.keyRing "SWITCHYARD_POLICY_TOKEN" $keys.policyToken "SWITCHYARD_METRICS_TOKEN" $keys.metricsToken -}}
+{{- $all := dict "DATABASE_URL" $keys.databaseUrl "SWITCHYARD_OWNER_DATABASE_URL" $keys.ownerDatabaseUrl "REDIS_URL" $keys.redisUrl "SWITCHYARD_SECRET_KEY" $keys.secretKey "SWITCHYARD_KEY_RING" $keys.keyRing "SWITCHYARD_POLICY_TOKEN" $keys.policyToken "SWITCHYARD_METRICS_TOKEN" $keys.metricsToken "SWITCHYARD_MAIL_URL" $keys.mailUrl -}}
 {{- $needs := dict
   "migrate" (list "DATABASE_URL" "SWITCHYARD_OWNER_DATABASE_URL")
-  "web" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_SECRET_KEY" "SWITCHYARD_KEY_RING" "SWITCHYARD_POLICY_TOKEN" "SWITCHYARD_METRICS_TOKEN")
-  "worker" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING" "SWITCHYARD_METRICS_TOKEN")
-  "beat" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING" "SWITCHYARD_METRICS_TOKEN")
+  "web" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_SECRET_KEY" "SWITCHYARD_KEY_RING" "SWITCHYARD_POLICY_TOKEN" "SWITCHYARD_METRICS_TOKEN" "SWITCHYARD_MAIL_URL")
+  "worker" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING" "SWITCHYARD_METRICS_TOKEN" "SWITCHYARD_MAIL_URL")
+  "beat" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING" "SWITCHYARD_METRICS_TOKEN" "SWITCHYARD_MAIL_URL")
   "observer" (list "DATABASE_URL" "SWITCHYARD_KEY_RING" "SWITCHYARD_METRICS_TOKEN")
 -}}
 {{- range $name := index $needs .component }}

@@ -7,22 +7,30 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db import connection
 
-from billing.models import AlertDelivery, AlertHook
+from billing.drivers.smtp import send_all
+from billing.models import AddressConfirmation, AlertDelivery, AlertHook
 from billing.operations import deliveries, hooks
+from billing.operations.confirmations import confirm_address
 from billing.operations.deliveries import deliver_alerts, make_deliveries
 from clusters.drivers import resolve
 from clusters.drivers.posting import post_all
 from foundation.postgres.base import DatabaseWrapper
+from foundation.problems import Conflict, NotFound
 from foundation.processes import die_with_parent
+from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM
 from tests import kept_sessions
 from tests.apiserver import api_server
+from tests.builders import make_tenant
 from tests.rooms.billing.hooking import Receiver, due_now, make_hook, reach_half
+from tests.rooms.billing.mailing import link_in, make_confirmed, make_mail_hook, set_up_mail
+from tests.smtpserver import smtp_server
 
 from .test_quota_races import at_once
 
@@ -88,11 +96,66 @@ def test_a_worker_that_is_killed_after_the_post_leads_to_the_same_post_again(rec
     assert list(AlertDelivery.objects.values_list("state", "attempts")) == [("delivered", 2)]
 
 
-def killed_after_the_post():
-    """The wait status of a forked worker that delivers, and is killed as soon as its posts are answered."""
+def test_a_worker_that_is_killed_after_the_mail_leads_to_the_same_mail_again(settings):
+    with smtp_server() as server:
+        set_up_mail(settings, server)
+        make_confirmed(server)
+        reach_half()
+        make_deliveries()
+        assert os.WTERMSIG(killed_after_the_post("send_all")) == signal.SIGKILL
+        assert len(server.taken) == 1
+        deliver_alerts()
+        assert len(server.taken) == 1, "its lease is not over"
+        due_now()
+        deliver_alerts()
+        assert server.taken[0] == server.taken[1]
+        assert len(server.taken) == 2
+        rows = AlertDelivery.objects.exclude(kind="confirmation")
+        assert list(rows.values_list("state", "attempts")) == [("delivered", 2)]
+
+
+def test_a_link_that_two_use_at_the_same_time_confirms_once(settings):
+    with smtp_server() as server:
+        set_up_mail(settings, server)
+        make_mail_hook()
+        deliver_alerts()
+        secret, outcomes = link_in(server.messages[0]), []
+
+        def use():
+            try:
+                outcomes.append(confirm_address(secret).name)
+            except NotFound:
+                outcomes.append("not found")
+
+        at_once([use] * 4)
+        assert Counter(outcomes) == {"finance": 1, "not found": 3}
+        assert AuditEntry.objects.filter(action="hook.confirm").count() == 1
+
+
+def test_users_who_name_an_address_at_the_same_time_send_it_few_confirmations(settings):
+    with smtp_server() as server:
+        set_up_mail(settings, server)
+        for name in "abcdef":
+            make_tenant(f"acme/{name}")
+        refused = []
+
+        def ask(name):
+            try:
+                make_mail_hook(f"acme/{name}")
+            except Conflict as conflict:
+                refused.append(conflict.code)
+
+        at_once([partial(ask, name) for name in "abcdef"])
+        assert refused == ["too_many_confirmations"] * 3
+        assert AddressConfirmation.objects.count() == AlertHook.objects.count() == 3
+
+
+def killed_after_the_post(what="post_all"):
+    """The wait status of a forked worker that delivers, and is killed as soon as its posts, or mails, are answered."""
+    send: Any = {"post_all": post_all, "send_all": send_all}[what]
 
     def post_and_die(posts):
-        post_all(posts)
+        send(posts)
         os.kill(os.getpid(), signal.SIGKILL)
 
     child = os.fork()
@@ -103,7 +166,7 @@ def killed_after_the_post():
             connection.connection = None
             SESSION.get_new_connection = kept_sessions._new
             vars(resolve)["_RESOLVERS"] = ThreadPoolExecutor()
-            vars(deliveries)["post_all"] = post_and_die
+            vars(deliveries)[what] = post_and_die
             deliver_alerts()
         os._exit(1)
     return os.waitpid(child, 0)[1]

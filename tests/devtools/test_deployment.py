@@ -79,13 +79,18 @@ def secrets_of(document):
     return files
 
 
-OPTIONAL = {"SWITCHYARD_OWNER_DATABASE_URL", "SWITCHYARD_POLICY_TOKEN", "SWITCHYARD_METRICS_TOKEN"}
+OPTIONAL = {
+    "SWITCHYARD_OWNER_DATABASE_URL",
+    "SWITCHYARD_POLICY_TOKEN",
+    "SWITCHYARD_METRICS_TOKEN",
+    "SWITCHYARD_MAIL_URL",
+}
 
 
 def test_each_pod_of_the_chart_gets_the_secrets_that_its_process_needs_and_no_other(helm, rendered):
     for component, document in workloads(rendered).items():
         assert set(secrets_of(document)) == {"DATABASE_URL", *NEEDS[component]} - OPTIONAL, component
-    keys = ("policyToken=HOOK", "metricsToken=SCRAPE", "ownerDatabaseUrl=OWNER")
+    keys = ("policyToken=HOOK", "metricsToken=SCRAPE", "ownerDatabaseUrl=OWNER", "mailUrl=MAIL")
     more = [word for key in keys for word in ("--set", f"existingSecret.keys.{key}")]
     text = helm("template", "swy", str(PROJECT / "helm"), *more)
     for component, document in workloads([document for document in yaml.safe_load_all(text) if document]).items():

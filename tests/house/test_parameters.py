@@ -15,6 +15,7 @@ NOT_BEHIND_THE_DOOR = (
     "/login/",
     "/logout/",
     "/sign-in/",
+    "/confirm/",
     "/metrics",
     "/healthz",
     "/readyz",

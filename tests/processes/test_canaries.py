@@ -32,6 +32,8 @@ GIVEN = {
     "SWITCHYARD_METRICS_TOKEN": "canary-metrics-token-88c1",
     "SWITCHYARD_POLICY_TOKEN": "canary-policy-token-51f0",
     "SWITCHYARD_POLICY_FAILS": "open",
+    "SWITCHYARD_MAIL_URL": "smtps://gateway:canary-mail-password-9a37@127.0.0.1:9",
+    "SWITCHYARD_MAIL_FROM": "switchyard@example.com",
     "SWITCHYARD_LOG_LEVEL": "DEBUG",
 }
 # Where secrets are kept, by design, for their owner alone.
@@ -62,6 +64,7 @@ def secrets_of(gateway):
     found |= {file.name: file.read_text().strip() for file in gateway.home.glob("*.password")}
     return {
         **found,
+        "password of the mail server": "canary-mail-password-9a37",
         "key ring": RING_KEY,
         "key of the ring": "canary-key-ring-0123456789abcdef",
         "cluster token": CLUSTER_TOKEN,

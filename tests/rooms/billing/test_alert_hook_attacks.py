@@ -46,6 +46,10 @@ TWICE = """
 INSERT INTO billing_alertdelivery (hook_id, kind, subject, tenant_path, facts)
 SELECT hook_id, kind, subject, tenant_path, facts FROM billing_alertdelivery
 """
+XML = """
+INSERT INTO billing_alerthook (id, tenant_id, name, server, key_id, sealed, kinds, form, created_by_name, pause)
+SELECT gen_random_uuid(), tenant_id, 'other', server, key_id, sealed, kinds, 'xml', created_by_name, pause FROM billing_alerthook
+"""
 ATTACKS = [
     ("UPDATE billing_alertdelivery SET state = 'delivered'", "alert_delivery_ends_with_a_time"),
     (
@@ -55,7 +59,8 @@ ATTACKS = [
     ("UPDATE billing_alertdelivery SET kind = 'gossip'", "alert_delivery_has_a_known_kind"),
     ("UPDATE billing_alerthook SET kinds = '{}'", "alert_hook_has_known_kinds"),
     ("UPDATE billing_alerthook SET kinds = '{test}'", "alert_hook_has_known_kinds"),
-    ("UPDATE billing_alerthook SET form = 'xml'", "alert_hook_has_a_known_form"),
+    (XML, "alert_hook_has_a_known_form"),
+    ("UPDATE billing_alerthook SET form = 'chat'", "hook_keeps_its_address"),
     ("UPDATE billing_alerthook SET paused_at = now()", "alert_hook_says_why_it_is_paused"),
     (
         TWICE,

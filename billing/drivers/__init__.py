@@ -1,0 +1,1 @@
+"""The only modules of this room that use the network."""
