@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Q
 
 from billing.locks import rewrite_price_book
 from foundation.host import host
@@ -293,8 +294,12 @@ def hold_for_tree(limited: Collection[str], roots: Collection[str], kinds: Colle
         rewrite_priority_classes()
     if "budget" in kinds:
         rewrite_price_book()
+    stopped = Q(path__any_of=sorted(limited))
+    if "priority_class" in kinds:
+        stopped |= Q(parent=None)  # a class may get its first limit (quotas.locks.stop_all_takers)
+    if limited or "priority_class" in kinds:
+        stop_takers_at(*Tenant.objects.filter(stopped).values_list("id", flat=True))
     if limited:
-        stop_takers_at(*Tenant.objects.filter(path__any_of=sorted(limited)).values_list("id", flat=True))
         for root in sorted(roots):
             lock_pending_below(root)
 

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.http import HttpRequest
 
-from .models import Hold, HoldMovement, QuotaLimit
+from .models import ClassLimit, Hold, HoldMovement, QuotaLimit
 
 
 class OnlyToLookAt:
@@ -42,9 +42,14 @@ class QuotaLimitAdmin(OnlyToLookAt, admin.ModelAdmin):
     search_fields = ["tenant__path"]
 
 
+@admin.register(ClassLimit)
+class ClassLimitAdmin(OnlyToLookAt, admin.ModelAdmin):
+    list_display = ["class_name", "resource", "most", "held", "updated_at"]
+
+
 @admin.register(Hold)
 class HoldAdmin(OnlyToLookAt, admin.ModelAdmin):
-    list_display = ["holder_id", "tenant", "cluster_name", "amounts", "state", "created_at", "ended_at"]
+    list_display = ["holder_id", "tenant", "class_name", "cluster_name", "amounts", "state", "created_at", "ended_at"]
     list_filter = ["state"]
     list_select_related = ["tenant"]
     search_fields = ["tenant__path"]

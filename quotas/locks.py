@@ -1,14 +1,14 @@
 """The locking functions of this room. They use one order: tenants by id, holds by id, limits from the leaves up by
-(depth, deepest first, id), what users hold by (limit, user).
+(depth, deepest first, id), what users hold by (limit, user), limits of classes by id.
 
 The triggers (`sql/limits.sql`, `sql/holds.sql`, `sql/moves.sql`) lock holds and limits in the same order. They lock a limit only if what
 counts there changes, so work inside a guarantee locks no limit above it. The end of holds then locks the half-life and past
-use by tenant and resource (`sql/past_use.sql`), and what users hold (`sql/people.sql`). Take or end holds only once per transaction: a second pass could
+use by tenant and resource (`sql/past_use.sql`), what users hold (`sql/people.sql`), and limits of classes (`sql/classes.sql`). Take or end holds only once per transaction: a second pass could
 meet another transaction's locks in the opposite order.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from django.db import connection
@@ -17,7 +17,8 @@ from django.db.models import Q
 from tenancy.models import Tenant
 
 from .engine.borrowing import path_prefixes
-from .models import Hold, QuotaLimit
+from .engine.holds import HoldRequest, Limit, class_limit
+from .models import ClassLimit, Hold, QuotaLimit
 
 
 def stop_takers_at(*tenant_ids: UUID) -> None:
@@ -82,6 +83,40 @@ def lock_counts_of_users(limit_ids: Sequence[UUID], user_ids: Sequence[UUID]) ->
         )
         found: list[tuple[UUID, UUID, int]] = cursor.fetchall()
         return found
+
+
+def lock_limits_of_classes(requests: Iterable[HoldRequest]) -> list[Limit]:
+    """The limits of the requests' classes that the requests may change, as they are now, locked until commit. Without a class
+    it runs no query.
+    """
+    due = {
+        (one.class_name, name)
+        for one in requests
+        if one.class_name
+        for name, amount in one.amounts.items()
+        if amount > 0
+    }
+    if not due:
+        return []
+    with connection.cursor() as cursor:  # in SQL, because each batch of holds runs it
+        cursor.execute(
+            "SELECT own.id, own.class_name, own.resource, own.most, own.held FROM quotas_classlimit AS own"
+            " JOIN unnest(%s::text[], %s::text[]) AS due(class_name, resource) USING (class_name, resource)"
+            " ORDER BY own.id FOR NO KEY UPDATE OF own",
+            [list(column) for column in zip(*sorted(due), strict=True)],
+        )
+        return [class_limit(*row) for row in cursor.fetchall()]
+
+
+def lock_class_limits(class_name: str, resources: Collection[str]) -> list[ClassLimit]:
+    """The limits of a class on these resources, locked until commit."""
+    own = ClassLimit.objects.filter(class_name=class_name, resource__in=resources)
+    return list(own.order_by("id").select_for_update(no_key=True))
+
+
+def stop_all_takers() -> None:
+    """Waits for every transaction that takes holds, and blocks new ones until commit: each locks the organisation above it."""
+    list(Tenant.objects.filter(parent=None).order_by("id").select_for_update(no_key=True).values_list("id"))
 
 
 def lock_pending(holder_ids: Collection[UUID]) -> list[UUID]:

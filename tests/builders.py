@@ -126,11 +126,15 @@ def make_limit(path: str, resource: str = "gpu", nominal: str = "8", clusters: t
 
 
 def hold_request(
-    path: str, amounts: Mapping[str, int] | None = None, cluster_name: str = "north", user_id: UUID | None = None
+    path: str,
+    amounts: Mapping[str, int] | None = None,
+    cluster_name: str = "north",
+    user_id: UUID | None = None,
+    class_name: str = "",
 ) -> HoldRequest:
     """A request of a new holder, for one GPU (1000 milli-GPU) unless told otherwise."""
     tenant, asked = make_tenant(path), {"gpu": 1000} if amounts is None else amounts
-    return HoldRequest(new_id(), tenant.id, tenant.path, cluster_name, asked, user_id)
+    return HoldRequest(new_id(), tenant.id, tenant.path, cluster_name, asked, user_id, class_name=class_name)
 
 
 def make_spec(**changes: Any) -> dict[str, Any]:

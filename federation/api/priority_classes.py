@@ -11,12 +11,14 @@ from rest_framework.response import Response
 from federation.engine.intake.priority_classes import (
     MOST_DESCRIPTION_BYTES,
     MOST_GRANTS,
+    MOST_RUNNING,
     MOST_SHIELD_SECONDS,
     MOST_VALUE,
     PREEMPTS,
     ROLE_NAMES,
     USUAL_SHIELD_SECONDS,
     class_json,
+    gpus_text,
 )
 from federation.models import PriorityClass
 from federation.operations import put_class, remove_class
@@ -72,6 +74,19 @@ class PriorityClassShape(serializers.Serializer[Any]):
         help_text="How long its jobs run at least before more urgent ones may replace them; "
         f"default {USUAL_SHIELD_SECONDS}.",
     )
+    most_running = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=MOST_RUNNING,
+        help_text="How many of its jobs may hold anything at the same time, in the whole installation; null: no limit.",
+    )
+    most_gpus = serializers.CharField(
+        required=False,
+        allow_null=True,
+        max_length=40,
+        help_text="How many GPUs its jobs may hold at the same time, such as 16 or 0.5; null: no limit.",
+    )
     grants = serializers.ListField(
         child=GrantShape(), required=False, max_length=MOST_GRANTS, help_text="Who may use it if it is not open."
     )
@@ -79,6 +94,10 @@ class PriorityClassShape(serializers.Serializer[Any]):
 
 class PriorityClassShown(PriorityClassShape):
     id = serializers.UUIDField()
+    running = serializers.IntegerField(
+        allow_null=True, help_text="How many of its jobs hold anything now; null without a limit."
+    )
+    gpus = serializers.CharField(allow_null=True, help_text="The GPUs that its jobs hold now; null without a limit.")
     updated_at = Instant()
 
 
@@ -119,4 +138,5 @@ class OnePriorityClass(ApiView):
 def show_class(row: PriorityClass) -> dict[str, Any]:
     """A class as the API shows it."""
     shown = class_json(as_wanted(row), is_default=row.is_default)
-    return {"id": str(row.id), **shown, "updated_at": instant(row.changed_at)}
+    held = {"running": row.running, "gpus": gpus_text(row.gpus)}
+    return {"id": str(row.id), **shown, **held, "updated_at": instant(row.changed_at)}

@@ -41,6 +41,11 @@ class PriorityClass(models.Model):
         help_text="How long its jobs run at least before others may replace them.",
     )
     changed_at = models.DateTimeField(db_default=Now())
+    most_running: int | None
+    """Its limits and what its jobs hold of them, as `with_limits` reads them: numbers of jobs, and thousandths of a GPU."""
+    running: int | None
+    most_gpus: int | None
+    gpus: int | None
 
     class Meta:
         verbose_name_plural = "priority classes"

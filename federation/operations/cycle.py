@@ -191,7 +191,7 @@ class _Lookup:
         """What the placement takes from the quotas on its tenant's path."""
         request = self.requests[job.id]
         where = holder_id, job.tenant_id, job.tenant_path, placed.cluster
-        return HoldRequest(*where, placed.amounts, request.user, *self.reserved_quota(request))
+        return HoldRequest(*where, placed.amounts, request.user, *self.reserved_quota(request), request.class_name)
 
     @cached_property
     def _domains(self) -> Mapping[UUID, clusters.queries.Domains]:

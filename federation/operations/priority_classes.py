@@ -13,9 +13,10 @@ from federation.engine.intake.priority_classes import WantedClass, class_json, r
 from federation.engine.intake.reading import Refused
 from federation.locks import rewrite_priority_classes
 from federation.models import Job, PlacementPolicy, PriorityClass, PriorityClassGrant
-from federation.queries.priority_classes import as_wanted, class_by_id
+from federation.queries.priority_classes import as_wanted, class_by_id, with_limits
 from federation.queries.submissions import field_errors
 from foundation.problems import Conflict, FieldError, Invalid
+from quotas.operations import put_class_limits
 from tenancy.models import Tenant
 from tenancy.operations import record_audit
 from tenancy.queries import Actor, require_operator
@@ -35,14 +36,16 @@ def put_class(actor: Actor, body: object) -> tuple[PriorityClass, bool]:
     with transaction.atomic():
         rewrite_priority_classes()
         tenants = _tenants_of(wanted)
-        row = PriorityClass.objects.filter(name=wanted.name).first()
+        row = with_limits(PriorityClass.objects.filter(name=wanted.name)).first()
         before = None if row is None else _shown(row)
         if row is None and PriorityClass.objects.count() >= MOST_CLASSES:
             told = f"There can be at most {MOST_CLASSES} priority classes."
             raise Conflict(told, code="too_many_priority_classes")
         if row is not None and row.is_default and wanted.is_default is False:
             raise Invalid.field("is_default", "not_allowed", "make another class the default instead")
-        stored = _store(row or PriorityClass(name=wanted.name), wanted, tenants)
+        put_class_limits(wanted.name, wanted.limits)
+        _store(row or PriorityClass(name=wanted.name), wanted, tenants)
+        stored = with_limits(PriorityClass.objects.filter(name=wanted.name)).get()
         _record(actor, "priority_class.put", stored.id, before, _shown(stored))
     return class_by_id(actor, stored.id), row is None
 
@@ -94,7 +97,7 @@ def _tenants_of(wanted: WantedClass) -> Mapping[str, Tenant]:
     return found
 
 
-def _store(row: PriorityClass, wanted: WantedClass, tenants: Mapping[str, Tenant]) -> PriorityClass:
+def _store(row: PriorityClass, wanted: WantedClass, tenants: Mapping[str, Tenant]) -> None:
     if wanted.is_default and not row.is_default:
         PriorityClass.objects.filter(is_default=True).update(is_default=False, changed_at=Now())
         row.is_default = True
@@ -106,7 +109,6 @@ def _store(row: PriorityClass, wanted: WantedClass, tenants: Mapping[str, Tenant
         PriorityClassGrant(priority_class=row, role=grant.role, tenant=tenants.get(grant.tenant_path))
         for grant in wanted.grants
     )
-    return row
 
 
 def _use_of(row: PriorityClass) -> str:

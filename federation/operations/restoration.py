@@ -253,7 +253,8 @@ def _take(
     name = Cluster.objects.values_list("name", flat=True).get(id=cluster_id)
     amounts = amounts_of(request, serving)
     within = quota_within(request.constraints.reservation, job.tenant.path, name)
-    hold = HoldRequest(attempt_id, job.tenant_id, job.tenant.path, name, amounts, job.created_by_id, within)
+    own = job.created_by_id, within, (), request.class_name
+    hold = HoldRequest(attempt_id, job.tenant_id, job.tenant.path, name, amounts, *own)
     refusal = quotas.operations.take_holds([hold])[attempt_id]
     if refusal is not None and refusal.code != ALREADY_HELD:
         return False

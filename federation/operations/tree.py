@@ -12,6 +12,7 @@ from federation.engine.intake.reading import Refused
 from federation.engine.tree.items import Change, Key, Kind, Wanted, ancestors, changes_of, digest_of, kept_tenants
 from federation.engine.tree.reading import read_tree
 from federation.locks import hold_for_tree
+from federation.queries.priority_classes import classes_below_use
 from federation.queries.submissions import field_errors
 from federation.queries.tree import limits_below_use, tree_items, user_limits_below_use
 from foundation.problems import Conflict, FieldError, Invalid, NotFound, Problem
@@ -201,9 +202,9 @@ def _note(problem: Problem) -> Note:
 def _consequences(changes: Sequence[Change]) -> dict[Key, Note]:
     """What follows from changed limits for running work, as the tree is after all changes."""
     paths = {change.key.tenant for change in changes if change.key.kind in LIMITS}
-    if not paths:
-        return {}
-    told = limits_below_use(paths) | user_limits_below_use(paths)
+    names = [change.key.name for change in changes if change.key.kind is Kind.PRIORITY_CLASS]
+    told = limits_below_use(paths) | user_limits_below_use(paths) if paths else {}
+    told |= {Key(Kind.PRIORITY_CLASS, "", name): text for name, text in classes_below_use(names).items()}
     return {key: Note("below_use", text) for key, text in told.items()}
 
 

@@ -27,7 +27,11 @@ def tell_refused(refused: Sequence[tuple[UUID, HoldRefusal]]) -> None:
     the limit.
     """
     for job_id, refusal in refused:
-        code = ReasonCode.WAITING_FOR_USER_LIMIT if refusal.is_of_user else ReasonCode.WAITING_FOR_QUOTA
+        code = ReasonCode.WAITING_FOR_QUOTA
+        if refusal.is_of_class:
+            code = ReasonCode.WAITING_FOR_CLASS_LIMIT
+        elif refusal.is_of_user:
+            code = ReasonCode.WAITING_FOR_USER_LIMIT
         Job.objects.filter(id=job_id).update(reason_code=code, reason_message=refusal.message, reason_at=Now())
 
 

@@ -80,7 +80,14 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     _check_possible(_Asked(tenant_id, replace(request, id=_NO_ID, submitted_at=None, kind="")))
 
 
-@cached("tenant_id", "request.shape", "request.deadline_seconds", most=MOST_REMEMBERED, seconds=REMEMBER_SECONDS)
+@cached(
+    "tenant_id",
+    "request.shape",
+    "request.deadline_seconds",
+    "request.class_name",
+    most=MOST_REMEMBERED,
+    seconds=REMEMBER_SECONDS,
+)
 def _check_possible(asked: _Asked) -> None:
     request = asked.request
     refuse_unknown_data(request)
@@ -223,9 +230,9 @@ def quota_options(request: JobRequest, policy: Policy) -> list[tuple[str, Mappin
 
 def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], policy: Policy) -> None:
     options = _quota_options(request, views, policy)
-    refusals = quotas.queries.refusal_for_good(request.tenant_path, options) if options else None
+    refusals = quotas.queries.refusal_for_good(request.tenant_path, options, request.class_name) if options else None
     if refusals is not None:
-        distinct = {(refusal.tenant_path, refusal.resource): refusal for refusal in refusals}
+        distinct = {(one.tenant_path or f"priority_class.{request.class_name}", one.resource): one for one in refusals}
         errors = [
             FieldError(f"quota.{path}.{what}", "quota_exceeded", r.message) for (path, what), r in distinct.items()
         ]

@@ -33,6 +33,7 @@ UNSURE = timedelta(seconds=10)
 NOT_FOR_ROOM = (
     ReasonCode.WAITING_FOR_QUOTA,
     ReasonCode.WAITING_FOR_USER_LIMIT,
+    ReasonCode.WAITING_FOR_CLASS_LIMIT,
     ReasonCode.WAITING_FOR_BUDGET,
     ReasonCode.WAITING_FOR_DATA,
     ReasonCode.WAITING_FOR_RESERVATION,

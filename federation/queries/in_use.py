@@ -17,6 +17,7 @@ SELECT EXISTS (SELECT FROM federation_preemption WHERE ended_at IS NULL)
        EXISTS (SELECT FROM quotas_quotalimit WHERE removed_at IS NULL),
        EXISTS (SELECT FROM quotas_quotalimit WHERE removed_at IS NULL AND reclaim_at IS NOT NULL),
        EXISTS (SELECT FROM quotas_userlimit),
+       EXISTS (SELECT FROM quotas_classlimit),
        EXISTS (SELECT FROM billing_budget WHERE removed_at IS NULL),
        EXISTS (SELECT FROM billing_price WHERE lower(valid) > now()),
        EXISTS (SELECT FROM federation_keptroom WHERE ended_at IS NULL)
@@ -44,6 +45,7 @@ class InUse(NamedTuple):
     lowered_limits: bool = True
     """Limits that take back what is held beyond them, now or later."""
     user_limits: bool = True
+    class_limits: bool = True
     budgets: bool = True
     announced_prices: bool = True
     kept_room: bool = True

@@ -156,7 +156,12 @@ def _without_place(job: Job, run: RunningJob, quote: MoveQuote, named: tuple[UUI
 
 
 NOT_OF_CLUSTERS = frozenset(
-    {ReasonCode.WAITING_FOR_QUOTA, ReasonCode.WAITING_FOR_USER_LIMIT, ReasonCode.WAITING_FOR_BUDGET}
+    {
+        ReasonCode.WAITING_FOR_QUOTA,
+        ReasonCode.WAITING_FOR_USER_LIMIT,
+        ReasonCode.WAITING_FOR_CLASS_LIMIT,
+        ReasonCode.WAITING_FOR_BUDGET,
+    }
 )
 
 

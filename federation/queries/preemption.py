@@ -95,7 +95,7 @@ SELECT attempt.id, job.id, tenant.path, job.priority, attempt.cluster_id, cluste
        (SELECT array_agg(pod.node) FROM federation_podrun AS pod
          WHERE pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> ''
            AND pod.finished_at IS NULL AND NOT pod.is_gone),
-       coalesce(hold.within_id::text, '')
+       coalesce(hold.within_id::text, ''), hold.class_name
   FROM federation_attempt AS attempt
   JOIN federation_job AS job ON job.id = attempt.job_id
   JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
@@ -161,6 +161,7 @@ class _Row(NamedTuple):
     assumed: str
     seen: Sequence[str] | None
     reservation: str
+    class_name: str
 
 
 def with_preemption(snapshot: Snapshot, in_use: InUse = ALL) -> Snapshot:
@@ -327,6 +328,7 @@ def _running(rows: Sequence[_Row]) -> RunningJob:
         estimated_seconds=first.estimated_seconds,
         replaced=frozenset(first.replaced),
         reservation=first.reservation,
+        class_name=first.class_name,
     )
 
 

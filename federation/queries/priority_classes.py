@@ -2,18 +2,28 @@
 them.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Value
+from django.db.models import Exists, F, OuterRef, Prefetch, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Concat
 
-from federation.engine.intake.priority_classes import ClassesHere, ClassHere, WantedClass, WantedGrant
+from federation.engine.intake.priority_classes import (
+    GPUS,
+    ClassesHere,
+    ClassHere,
+    WantedClass,
+    WantedGrant,
+    gpus_text,
+)
 from federation.models import PriorityClass, PriorityClassGrant
 from federation.queries.policies import policies_on
 from foundation.problems import Invalid, NotFound
 from placement.fleet.policies import Policy, prefixes_of
+from quotas.engine.amounts import JOBS
+from quotas.models import ClassLimit
 from tenancy.models import Tenant
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
@@ -78,12 +88,39 @@ def classes_known_at(actor: Actor, tenant: Tenant) -> dict[str, UUID]:
     return {one.name: one.id for one in rules_at(actor, tenant).classes.classes if one.is_known_here}
 
 
+def with_limits(rows: QuerySet[PriorityClass]) -> QuerySet[PriorityClass]:
+    """The classes with their limits and what their jobs hold of them, in base units; null without a limit."""
+    own = ClassLimit.objects.filter(class_name=OuterRef("name"))
+    of_jobs, of_gpus = own.filter(resource=JOBS), own.filter(resource=GPUS)
+    found = {
+        "most_running": Subquery(of_jobs.values("most")),
+        "running": Subquery(of_jobs.values("held")),
+        "most_gpus": Subquery(of_gpus.values("most")),
+        "gpus": Subquery(of_gpus.values("held")),
+    }
+    return rows.annotate(**found)
+
+
+def classes_below_use(names: Collection[str]) -> dict[str, str]:
+    """By class of these, what users read if its jobs hold more than a limit of it."""
+    rows = with_limits(PriorityClass.objects.filter(name__in=names))
+    found = {}
+    for row in rows.filter(Q(running__gt=F("most_running")) | Q(gpus__gt=F("most_gpus"))):
+        told = []
+        if row.running is not None and row.most_running is not None and row.running > row.most_running:
+            told.append(f"{row.running} of its jobs hold anything, its limit is {row.most_running}")
+        if row.gpus is not None and row.most_gpus is not None and row.gpus > row.most_gpus:
+            told.append(f"its jobs hold {gpus_text(row.gpus)} GPUs, its limit is {gpus_text(row.most_gpus)}")
+        found[row.name] = f"{'; '.join(told)}: running jobs continue, new ones wait"
+    return found
+
+
 def visible_classes(actor: Actor, tenant_path: str = "") -> QuerySet[PriorityClass]:
     """All classes for operators; for others, those that are open or granted at a tenant that they see, with those grants.
 
     With a tenant, only the classes that the actor may use there; NotFound if they may not see it.
     """
-    rows = PriorityClass.objects.all()
+    rows = with_limits(PriorityClass.objects.all())
     if tenant_path:
         classes = rules_at(actor, tenant_by_path(actor, tenant_path)).classes
         rows = rows.filter(id__in=[one.id for one in classes.usable])
@@ -103,7 +140,7 @@ def class_by_id(actor: Actor, class_id: UUID) -> PriorityClass:
 
 
 def as_wanted(row: PriorityClass) -> WantedClass:
-    """The row as the value that would make it."""
+    """The row (`with_limits`) as the value that would make it."""
     grants = (WantedGrant(one.role, one.tenant.path if one.tenant else "") for one in row.grants.all())
     return WantedClass(
         name=row.name,
@@ -112,6 +149,8 @@ def as_wanted(row: PriorityClass) -> WantedClass:
         is_open=row.is_open,
         preempts=row.preempts,
         shield_seconds=row.shield_seconds,
+        most_running=row.most_running,
+        most_gpus=row.most_gpus,
         grants=tuple(sorted(grants, key=lambda grant: (grant.tenant_path, grant.role))),
     )
 

@@ -39,7 +39,7 @@ from placement.ranking.kept_estimates import stater
 from placement.values.model import ClusterRefusal, JobRequest, Runtime
 from placement.values.reason_codes import ReasonCode
 from placement.values.sizes import at_most
-from quotas.models import UserLimit
+from quotas.models import ClassLimit, UserLimit
 from tenancy.models import Tenant
 
 QUEUE_DEPTH = 20_000
@@ -161,17 +161,19 @@ SELECT head.id, head.digest, head.was_tried FROM unnest(%s::uuid[], %s::text[], 
                  ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
  ORDER BY head.priority DESC, head.id
 """
-# Where each user has a limit, the jobs of one who has reached it do not hide those of others.
-COUNTS_BY_USER = f"""
-SELECT tenant_id, shape || ' ' || created_by_id, count(*) FROM federation_job AS job
- WHERE {_MAY_START} GROUP BY tenant_id, shape, created_by_id
+# Where each user or a class has a limit, the jobs of one who has reached it do not hide those of others.
+_OWNER = """
+CASE WHEN %s THEN job.created_by_id::text ELSE '' END || ' ' || CASE WHEN %s THEN coalesce(job.priority_class_id::text, '') ELSE '' END
 """
-HEADS_BY_USER = f"""
+COUNTS_BY_OWNER = f"""
+SELECT tenant_id, shape || ' ' || {_OWNER}, count(*) FROM federation_job AS job WHERE {_MAY_START} GROUP BY 1, 2
+"""
+HEADS_BY_OWNER = f"""
 SELECT head.id, head.digest, head.was_tried FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
        LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest,
                       job.attempts_made > 0 AS was_tried FROM {_JOBS}
                  WHERE {_MAY_START} AND job.tenant_id = wanted.tenant_id AND job.shape = split_part(wanted.shape, ' ', 1)
-                   AND job.created_by_id = split_part(wanted.shape, ' ', 2)::uuid
+                   AND {_OWNER} = split_part(wanted.shape, ' ', 2) || ' ' || split_part(wanted.shape, ' ', 3)
                  ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
  ORDER BY head.priority DESC, head.id
 """
@@ -183,16 +185,16 @@ REQUESTS = f"SELECT job.id, {_READ}::text FROM {_JOBS} WHERE job.id = ANY(%s)"
 
 
 def _first(now: datetime, depth: int) -> list[_Waiting]:
-    """All waiting jobs by priority and age, or the heads of every tenant's queue if there are too many; of every user's,
-    if there are limits on users.
+    """All waiting jobs by priority and age, or the heads of every tenant's queue if there are too many; of every user's
+    and of every class's, if there are limits on these.
     """
     with connection.cursor() as cursor:
         cursor.execute(FIRST, [now, depth + 1])
         rows = cursor.fetchall()
         if len(rows) > depth:
-            by_user = UserLimit.objects.exists()
-            if by_user:
-                cursor.execute(COUNTS_BY_USER, [now])
+            owner = [UserLimit.objects.exists(), ClassLimit.objects.exists()]
+            if any(owner):
+                cursor.execute(COUNTS_BY_OWNER, [*owner, now])
             else:
                 cursor.execute(COUNTS, [now])
             waiting: dict[UUID, dict[str, int]] = defaultdict(dict)
@@ -203,8 +205,8 @@ def _first(now: datetime, depth: int) -> list[_Waiting]:
                 (tenant, shape, most) for tenant, shapes in chosen.items() for shape, most in shapes.items() if most
             ]
             columns = [[row[column] for row in wanted] for column in range(3)]
-            if by_user:
-                cursor.execute(HEADS_BY_USER, [*columns, now])
+            if any(owner):
+                cursor.execute(HEADS_BY_OWNER, [*columns, now, *owner])
             else:
                 cursor.execute(HEADS, [*columns, now])
             rows = cursor.fetchall()

@@ -58,7 +58,8 @@ def quota_in_the_way(actor: Actor, job: Job) -> tuple[QuotaInTheWay, ...]:
     options = quota_options(request, policy_at(path))
     if not options:
         return ()
-    limits = quotas.queries.limits_of_organisation(path)
+    of_class = quotas.queries.class_limit_states([request.class_name])
+    limits = (*quotas.queries.limits_of_organisation(path), *of_class)
     per_user = quotas.queries.user_limit_states(path_prefixes(path))
     now = database_now()
     end = latest_end(now, request.deadline_seconds)

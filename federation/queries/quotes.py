@@ -29,7 +29,14 @@ from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.runtimes import runtimes_of
 from federation.queries.secrets import with_secrets
 from federation.queries.shares import load_fair_share
-from federation.queries.snapshot import load_egress, load_fleet, load_limits, load_user_limits, with_times
+from federation.queries.snapshot import (
+    load_class_limits,
+    load_egress,
+    load_fleet,
+    load_limits,
+    load_user_limits,
+    with_times,
+)
 from federation.queries.storages import with_storages
 from federation.queries.submissions import read_shape, read_submission
 from federation.queries.windows import load_windows
@@ -148,6 +155,7 @@ def load_state(more: Iterable[JobRequest] = ()) -> Snapshot:
             queue=queue,
             limits=load_limits(),
             user_limits=load_user_limits(),
+            class_limits=load_class_limits(),
             budgets=load_budgets(at, queue, fleet, MAX_SECONDS),
             policies=load_policies(),
             egress=load_egress(at),

@@ -83,6 +83,7 @@ def load_snapshot(now: datetime, depth: int, features: InUse | None = None, *, w
         queue=queue,
         limits=load_limits() if in_use.limits else (),
         user_limits=load_user_limits() if in_use.user_limits else (),
+        class_limits=load_class_limits() if in_use.class_limits else (),
         budgets=load_budgets(now, queue, fleet) if in_use.budgets else (),
         policies=load_policies() if in_use.policies else (),
         egress=load_egress(now) if any(request.data for request in queue) else (),
@@ -145,6 +146,14 @@ def load_user_limits() -> tuple[UserLimitState, ...]:
     return tuple(
         UserLimitState(limit.id, limit.tenant_path, limit.resource, limit.most, limit.held)
         for limit in quotas.queries.user_limit_states()
+    )
+
+
+def load_class_limits() -> tuple[LimitState, ...]:
+    """Every limit of a priority class and the amount held against it."""
+    return tuple(
+        LimitState(one.id, "", one.resource, (), one.cap, one.held, nominal=one.nominal, class_name=one.class_name)
+        for one in quotas.queries.class_limit_states()
     )
 
 

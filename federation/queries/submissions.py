@@ -39,7 +39,8 @@ class Submission:
         """
         if self.names_class:
             rules.check_known(self.spec.priority_class)
-        return self._ranked(rules)
+            return self._ranked(rules)
+        return replace(self._ranked(rules), priority_class=rules.classes.default_name)
 
     def _ranked(self, rules: TenantRules) -> JobSpec:
         if not self.names_strategy:

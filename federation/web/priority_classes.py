@@ -1,6 +1,6 @@
 """Priority classes: the list, and for operators of the installation the form that sets or removes one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from federation.engine.intake.priority_classes import ROLE_NAMES, WantedGrant
+from federation.engine.intake.priority_classes import ROLE_NAMES, WantedGrant, gpus_text
 from federation.models import PriorityClass
 from federation.operations import put_class, remove_class
 from federation.operations.priority_classes import ACT
@@ -23,7 +23,17 @@ from .jobs import Options
 from .typing_in import whole_number
 
 ANY = "*"
-NAMED_ALIKE = ("name", "value", "description", "is_default", "preempts", "shield_seconds", "grants")
+NAMED_ALIKE = (
+    "name",
+    "value",
+    "description",
+    "is_default",
+    "preempts",
+    "shield_seconds",
+    "most_running",
+    "most_gpus",
+    "grants",
+)
 CONTROLS = {name: name for name in NAMED_ALIKE} | {"is_open": "open_to"}
 PREEMPTS_OPTIONS: Options = (("never", "never"), ("lower", "yes, those of lower priority"))
 OPEN_OPTIONS: Options = (("", "only those below"), ("all", "everyone who may submit jobs"))
@@ -42,6 +52,7 @@ class ClassLine:
     is_default: bool
     preempts: str
     shield_seconds: int
+    limits: tuple[str, ...]
     users: tuple[str, ...]
 
 
@@ -108,8 +119,17 @@ def _edit(request: HttpRequest, actor: Actor, row: PriorityClass | None) -> Http
 
 def _line(row: PriorityClass) -> ClassLine:
     users = ("everyone who may submit jobs",) if row.is_open else tuple(map(_users, as_wanted(row).grants))
-    shown = row.preempts, row.shield_seconds
+    shown = row.preempts, row.shield_seconds, tuple(_limits(row))
     return ClassLine(row.id, row.name, row.value, row.description, row.is_default, *shown, users=users)
+
+
+def _limits(row: PriorityClass) -> Iterator[str]:
+    """`at most 4 jobs at the same time, 3 now`."""
+    held = (("job", row.most_running, row.running), ("GPU", row.most_gpus, row.gpus))
+    for word, most, now in held:
+        if most is not None and now is not None:
+            amount, used = (str(one) if word == "job" else gpus_text(one) for one in (most, now))
+            yield f"at most {amount} {word if amount == '1' else f'{word}s'} at the same time, {used} now"
 
 
 def _users(grant: WantedGrant) -> str:
@@ -129,6 +149,8 @@ def _values(row: PriorityClass | None) -> dict[str, str]:
         "is_default": "yes" if row.is_default else "",
         "preempts": row.preempts,
         "shield_seconds": str(row.shield_seconds),
+        "most_running": "" if row.most_running is None else str(row.most_running),
+        "most_gpus": gpus_text(row.most_gpus) or "",
         "grants": "\n".join(lines),
     }
 
@@ -142,6 +164,8 @@ def _body(values: Mapping[str, str], row: PriorityClass | None) -> dict[str, Any
         "is_default": values.get("is_default") == "yes" or (False if row and row.is_default else None),
         "preempts": values.get("preempts") or None,
         "shield_seconds": _value(shield) if (shield := values.get("shield_seconds", "").strip()) else None,
+        "most_running": _value(most) if (most := values.get("most_running", "").strip()) else None,
+        "most_gpus": values.get("most_gpus", "").strip() or None,
         "grants": _grants(values.get("grants", "").splitlines()),
     }
 

@@ -35,7 +35,8 @@ def flavor_room(flavor: FleetFlavor, chains: Lines, lenders: Lenders[LimitState]
     free, own = min(one.free for one in rooms), min(one.own for one in rooms)
     # what is reserved and not used is not held: no tenant takes it back
     now = [one for one, chain in zip(rooms, counting, strict=True) if all(line.of is None for line in chain)]
-    of_tenants = [one for one, chain in zip(rooms, counting, strict=True) if chain[0].limit.user is None]
+    limits = [chain[0].limit for chain in counting]
+    of_tenants = [one for one, of in zip(rooms, limits, strict=True) if of.user is None and not of.class_name]
     return FlavorRoom(
         flavor=flavor.name,
         resource=resources[0],

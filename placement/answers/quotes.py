@@ -50,7 +50,7 @@ FEWEST_COUNTED = 20
 UNLIMITED = 2**62
 MOST_RANKS = 16
 """The number of ranks whose cycles are kept."""
-_NOT_ABOUT_ROOM = frozenset({ReasonCode.QUOTA_REACHED, ReasonCode.USER_LIMIT_REACHED, ReasonCode.BUDGET_REACHED})
+_NOT_ABOUT_ROOM = frozenset(("quota_reached", "user_limit_reached", "class_limit_reached", "budget_reached"))
 
 Rank: TypeAlias = tuple[int, str, tuple[TypicalPod, ...], datetime | None]
 """The place in the queue, whose turn it is (empty without fair share), the pods that packing leaves room for, and until

@@ -283,7 +283,8 @@ class Cycle:
 
     def _lets_start(self, job: JobRequest, seeker: Seeker, candidate: int) -> bool:
         """Whether quota and budgets would let the job start there now."""
-        if not (self._snapshot.limits or self._snapshot.user_limits or self._snapshot.budgets):
+        given = self._snapshot
+        if not (given.limits or given.user_limits or given.class_limits or given.budgets):
             return True
         pools = [self._fleet.pools[pool] for pool in seeker.ask.pools[candidate].tolist()]
         flavors = tuple([pool.flavor for pool in pools])
@@ -346,7 +347,9 @@ class Cycle:
     def origins(self, job: JobRequest, placement: Placement) -> tuple[Origin, ...]:
         """Whose quota the job would take at this place, by what earlier jobs left."""
         with self._own_quota(job):
-            chains = self._book.open_to(replace(job, user=None), placement.cluster, self._visibility.counted(job))
+            chains = self._book.open_to(
+                replace(job, user=None, class_name=""), placement.cluster, self._visibility.counted(job)
+            )
             return origins(chains, placement.amounts, self._lenders)
 
     @cached_property
@@ -382,5 +385,5 @@ class Cycle:
     def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
         """The job placed there, whether there is room now or not. Deducts nothing."""
         terms = self._visibility.strictest.scopes.terms(job, candidate)
-        limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name, job.user)
+        limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name, job.user, job.class_name)
         return self._placement(job, Choice(candidate.number, terms, sites, limits))

@@ -97,6 +97,7 @@ class Scopes:
         self._policies = PolicyBook(snapshot.policies)
         self._budgeted = {budget.tenant_path for budget in snapshot.budgets}
         self._user_limited = {limit.tenant_path for limit in snapshot.user_limits}
+        self._limited_classes = {limit.class_name for limit in snapshot.class_limits}
         self._works = Works(self._fleet, snapshot)
         self._pulls = Pulls(self._fleet, snapshot)
         self._asks: dict[tuple[tuple[PodSetRequest, ...], Topology], Ask] = {}
@@ -116,6 +117,8 @@ class Scopes:
         if pulling is not None and pulling.key:
             shape = (shape, pulling.key)
         own = (shape, job.user) if desk.has_user_limits else shape
+        if job.class_name in self._limited_classes:
+            own = (own, job.class_name)
         scope = desk.scopes.get(own)
         if scope is None:
             contest = desk.contests.get(shape)

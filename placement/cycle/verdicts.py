@@ -43,9 +43,11 @@ def _verdict_now(job: JobRequest, contest: Contest, refusals: Refusals, beginnin
         first = refusals[min(refusals)]
         if isinstance(first, Unaffordable):
             return Verdict(ReasonCode.WAITING_FOR_BUDGET, budget_message(*first), contest.reasons(job, refusals))
-        message = quota_message(first)
-        is_of_user = first.line.limit.user is not None
-        code = ReasonCode.WAITING_FOR_USER_LIMIT if is_of_user else ReasonCode.WAITING_FOR_QUOTA
+        message, code = quota_message(first), ReasonCode.WAITING_FOR_QUOTA
+        if first.line.limit.class_name:
+            code = ReasonCode.WAITING_FOR_CLASS_LIMIT
+        elif first.line.limit.user is not None:
+            code = ReasonCode.WAITING_FOR_USER_LIMIT
         return Verdict(code, message, contest.reasons(job, refusals))
     if contest.verdict is None:
         contest.verdict = _room_verdict(job, contest, beginning)

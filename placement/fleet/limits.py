@@ -33,7 +33,7 @@ class LimitBook(Book[LimitState]):
 
     def open_to(self, job: JobRequest, cluster: str, counted: Sequence[AdvanceReservation]) -> Lines:
         """The limits that apply to the job on this cluster, also as they are while the `counted` reservations are in force."""
-        chains = self.chains(job.tenant_path, cluster, job.user)
+        chains = self.chains(job.tenant_path, cluster, job.user, job.class_name)
         return self._reserves.beside(chains, job.tenant_path, counted) if counted and self._reserves else chains
 
     def take(self, limits: Lines, amounts: Mapping[str, int], reservation: str = "") -> None:
@@ -54,7 +54,7 @@ class LimitBook(Book[LimitState]):
 
 def limit_book(snapshot: Snapshot) -> LimitBook:
     """The limits of a cycle's input, with what is held there now."""
-    return LimitBook(snapshot.limits, snapshot.user_limits, snapshot.reservations)
+    return LimitBook((*snapshot.limits, *snapshot.class_limits), snapshot.user_limits, snapshot.reservations)
 
 
 def keep_claimed(book: LimitBook, snapshot: Snapshot) -> dict[UUID, tuple[Lines, RoomClaim]]:
@@ -69,7 +69,7 @@ def keep_claimed(book: LimitBook, snapshot: Snapshot) -> dict[UUID, tuple[Lines,
     for claim in snapshot.claims:
         job = waiting.get(claim.job_id)
         if job is not None:
-            limits = book.chains(job.tenant_path, claim.cluster, job.user)
+            limits = book.chains(job.tenant_path, claim.cluster, job.user, job.class_name)
             book.take(limits, claim.amounts, job.constraints.reservation)
             kept[job.id] = limits, claim
         elif claim.leaving is not None:

@@ -81,7 +81,8 @@ def consolidate(snapshot: Snapshot, cycle: Cycle, waits: Iterable[Wait], *, exac
             continue
         if not _has_waited(job, snapshot) or given.policies.of(job.tenant_path).consolidation == "never":
             continue
-        kind = (job.tenant_path, job.shape or job.id, job.priority, job.user if snapshot.user_limits else None)
+        own = job.user if snapshot.user_limits else None, job.class_name if snapshot.class_limits else ""
+        kind = (job.tenant_path, job.shape or job.id, job.priority, *own)
         if kind not in seen:
             if searched == MOST_CONSIDERED or tried >= MOST_TRIALS:
                 break

@@ -95,9 +95,10 @@ def _first(
     snapshot: Snapshot, cycle: Cycle, jobs: Iterable[JobRequest], exact: int, why_not: dict[UUID, str]
 ) -> Preemption | None:
     """The decision for the first of the jobs for which there is one. Adds why there is none for those before it."""
-    seen: dict[tuple[str, str, int, UUID | None], str] = {}
+    seen: dict[tuple[str, str, int, UUID | None, str], str] = {}
     for job in jobs:
-        kind = (job.tenant_path, job.shape or str(job.id), job.priority, job.user if snapshot.user_limits else None)
+        own = job.user if snapshot.user_limits else None, job.class_name if snapshot.class_limits else ""
+        kind = (job.tenant_path, job.shape or str(job.id), job.priority, *own)
         if kind not in seen:
             if len(seen) == MOST_CONSIDERED:
                 break

@@ -137,9 +137,9 @@ class Trial:
     def short_limits(self) -> set[int]:
         """The identities of the quota limits that have too little left for the job now."""
         short: set[int] = set()
-        without_user = replace(self.job, user=None)
+        of_tenant = replace(self.job, user=None, class_name="")
         for cluster, candidates in self._candidates.items():
-            limits = self._bench.book.open_to(without_user, self._fleet.clusters[cluster].name, self._bench.counted)
+            limits = self._bench.book.open_to(of_tenant, self._fleet.clusters[cluster].name, self._bench.counted)
             for number in candidates:
                 rising = _along(limits, self.amounts_at(number), rises)
                 short |= {id(line.of or line) for line, rise in rising if line.held + rise > line.limit.cap}
@@ -205,9 +205,8 @@ class Trial:
         """The limits while the holds of these runs count as ended."""
         before: dict[int, tuple[Line[LimitState], int]] = {}
         for run in ended:
-            for line, fall in _along(
-                self._bench.book.chains(run.tenant_path, run.cluster, run.user), run.amounts, falls
-            ):
+            limits = self._bench.book.chains(run.tenant_path, run.cluster, run.user, run.class_name)
+            for line, fall in _along(limits, run.amounts, falls):
                 before.setdefault(id(line), (line, line.held))
                 line.held -= fall
             self._bench.book.use(run.reservation, run.amounts, -1)

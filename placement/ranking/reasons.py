@@ -105,8 +105,11 @@ def _opens_later(
 
 def quota_reason(cluster: str, refusal: Refusal) -> Reason:
     """The reason if only quota refuses the job."""
-    is_of_user = refusal.line.limit.user is not None
-    code = ReasonCode.USER_LIMIT_REACHED if is_of_user else ReasonCode.QUOTA_REACHED
+    limit, code = refusal.line.limit, ReasonCode.QUOTA_REACHED
+    if limit.class_name:
+        code = ReasonCode.CLASS_LIMIT_REACHED
+    elif limit.user is not None:
+        code = ReasonCode.USER_LIMIT_REACHED
     return Reason(cluster, code, quota_message(refusal))
 
 
@@ -124,6 +127,9 @@ def quota_message(refusal: Refusal) -> str:
     scope = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
     kind, _, model = limit.resource.partition(":")
     of_what = f" of {model or kind}" if model or kind == "memory" else ""
+    if limit.class_name:
+        most = f"all jobs of the priority class {limit.class_name} together may hold {cap}"
+        return f"needs {asked}{of_what}; {most}, {left} left"
     if limit.user is not None:
         each = quantity(limit.resource, limit.nominal or 0)
         return f"needs {asked}{of_what}; each user in {limit.tenant_path} may hold {each}, its user has {left} left"

@@ -25,6 +25,8 @@ class LimitState:
     """Whether jobs within `nominal` may stop jobs of tenants that borrow from it."""
     user: UUID | None = None
     """Whose share of a limit on each user it is; None for a limit on the tenant."""
+    class_name: str = ""
+    """The priority class whose jobs it limits, of all tenants together; empty for a limit on a tenant or on users."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,8 @@ class JobRequest:
     """Whose estimate it is (`kept_estimates.stater`)."""
     user: UUID | None = None
     """Whose job it is. Without, no limit on users applies."""
+    class_name: str = ""
+    """Its priority class. Without, no limit of a class applies."""
     awaits_on: UUID | None = None
     """The cluster on which it waits for data and holds its quota; it is not placed, and keeps the room that was kept for it."""
     elastic: Elastic | None = None
@@ -366,6 +368,8 @@ class Snapshot:
     """How much may be stopped in this cycle."""
     user_limits: tuple[UserLimitState, ...] = ()
     """The limits on what each user may hold."""
+    class_limits: tuple[LimitState, ...] = ()
+    """The limits on what the jobs of a priority class may hold; each has a `class_name`."""
     overdrawn: Mapping[UUID, int] = field(default_factory=dict)
     """By limit that was reduced below its use, how much of the use must end before anything is free."""
     kept: tuple[KeptRoom, ...] = ()

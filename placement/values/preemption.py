@@ -55,6 +55,8 @@ class RunningJob:
     """The jobs that were stopped for it. It is not stopped for one of them."""
     user: UUID | None = None
     """Whose limits its end relieves, if those count."""
+    class_name: str = ""
+    """The priority class whose limits its end relieves."""
     reservation: str = ""
     """The id of the advance reservation that it runs in. What it gives back of the quota of that remains reserved."""
 

@@ -27,6 +27,7 @@ class ReasonCode(StrEnum):
         "waiting_for_user_limit",
         "Its user holds as much as each user may on its tenant's path.",
     )
+    WAITING_FOR_CLASS_LIMIT = "waiting_for_class_limit", "The jobs of its priority class hold as much as they may."
     WAITING_FOR_DATA = (
         "waiting_for_data",
         "Its data is being copied to the cluster that it was promised; it holds quota and no GPUs meanwhile.",
@@ -96,6 +97,10 @@ class ReasonCode(StrEnum):
     TOPOLOGY_NOT_MET = "topology_not_met", "There is no room inside one domain of the required level."
     QUOTA_REACHED = "quota_reached", "It would fit, but a quota limit does not leave enough."
     USER_LIMIT_REACHED = "user_limit_reached", "It would fit, but its user holds as much as each user may."
+    CLASS_LIMIT_REACHED = (
+        "class_limit_reached",
+        "It would fit, but the jobs of its priority class hold as much as they may.",
+    )
     BUDGET_REACHED = "budget_reached", "It would fit, but a budget does not leave enough."
     LATELY_FAILED = "lately_failed", "It recently could not start the job."
     AVOIDED_BY_RULE = "avoided_by_rule", "A failure rule makes the job avoid it for a while."

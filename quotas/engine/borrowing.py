@@ -4,7 +4,7 @@ quotes and capacity all use it.
 Limits of equal resource and scope on one path form a chain. What is held at a limit also counts at the next one above,
 and there at least what the limit guarantees: its nominal amount minus what it lends. So taking within a guarantee
 changes nothing above. Chains of other resources or scopes are independent: work must fit under each. So is what each user
-may hold at a tenant and below it: a chain of one limit, which neither borrows nor lends.
+may hold at a tenant and below it, and what all work of a class may hold: a chain of one limit, which neither borrows nor lends.
 """
 
 from collections import defaultdict
@@ -38,6 +38,8 @@ class Bounded(Protocol):
     def reclaims(self) -> bool: ...
     @property
     def user(self) -> UUID | None: ...
+    @property
+    def class_name(self) -> str: ...
 
 
 L = TypeVar("L", bound=Bounded)
@@ -199,38 +201,47 @@ class Book(Generic[L]):
 
     def __init__(self, limits: Iterable[L], per_user: Iterable[PerUser[L]] = ()) -> None:
         self._per_user: dict[str, list[PerUser[L]]] = defaultdict(list)
-        self._of_user: dict[tuple[str, str, UUID], Chains[L]] = {}
+        self._of_work: dict[tuple[str, str, UUID | None, str], Chains[L]] = {}
         self._lines_of_users: dict[tuple[UUID, UUID], Line[L]] = {}
         for each in sorted(per_user, key=lambda one: one.id):
             self._per_user[each.tenant_path].append(each)
         self._of_tenant: dict[str, list[Line[L]]] = defaultdict(list)
         self._of_path: dict[str, Chains[L]] = {}
         self._of_place: dict[tuple[str, str], Chains[L]] = {}
+        self._of_class: dict[str, list[Line[L]]] = defaultdict(list)
         for limit in sorted(limits, key=lambda one: one.id):
-            self._of_tenant[limit.tenant_path].append(Line(limit, limit.held))
+            where = self._of_class[limit.class_name] if limit.class_name else self._of_tenant[limit.tenant_path]
+            where.append(Line(limit, limit.held))
 
-    def chains(self, tenant_path: str, cluster: str, user: UUID | None = None) -> Chains[L]:
-        """The limits that apply to the tenant's work on this cluster; also those on each user, if a user is named."""
+    def chains(self, tenant_path: str, cluster: str, user: UUID | None = None, class_name: str = "") -> Chains[L]:
+        """The limits that apply to the tenant's work on this cluster; also those on each user and those of a class, if these
+        are named.
+        """
         place = tenant_path, cluster
         chains = self._of_place.get(place)
         if chains is None:
             chains = self._of_place[place] = _on(cluster, self._path(tenant_path))
-        if user is None or not self._per_user:
+        user = user if self._per_user else None
+        class_name = class_name if class_name in self._of_class else ""
+        if user is None and not class_name:
             return chains
-        known = self._of_user.get((*place, user))
+        known = self._of_work.get((*place, user, class_name))
         if known is None:
-            known = self._of_user[*place, user] = self._with_user(chains, tenant_path, user)
+            known = self._of_work[*place, user, class_name] = self._with_own(chains, tenant_path, user, class_name)
         return known
 
     def chain(self, limit: L) -> Chain[L]:
         """The limit and those that it borrows from."""
         return next(chain for chain in self._path(limit.tenant_path)[limit.resource] if chain[0].limit.id == limit.id)
 
-    def _with_user(self, chains: Chains[L], tenant_path: str, user: UUID) -> Chains[L]:
-        """These chains and one for each limit on the path that applies to each user; the identical object without any."""
-        own = [
-            self._line_of(each, user) for path in path_prefixes(tenant_path) for each in self._per_user.get(path, ())
-        ]
+    def _with_own(self, chains: Chains[L], tenant_path: str, user: UUID | None, class_name: str) -> Chains[L]:
+        """These chains and one for each limit on the path that applies to each user, and for each of the class; the identical
+        object without any.
+        """
+        own = list(self._of_class.get(class_name, ()))
+        if user is not None:
+            paths = path_prefixes(tenant_path)
+            own += [self._line_of(each, user) for path in paths for each in self._per_user.get(path, ())]
         if not own:
             return chains
         found = {resource: list(each) for resource, each in chains.items()}

@@ -51,19 +51,20 @@ def in_the_way(
     reserved: Sequence[Kept] = (),
 ) -> tuple[InTheWay, ...]:
     """The limits that refuse each option (cluster name, amounts) now, each once with the least that it lacks; empty if one
-    option fits. Limits on each user are left out: only that user's work is in the way there. `reserved` is the quota that is
-    kept from the work.
+    option fits. Limits on each user, and those of the class of the work, if they are among `limits`, are left out: only that
+    user's work, and that of the class, is in the way there. `reserved` is the quota that is kept from the work.
     """
     book = Book(limits, per_user)
+    class_name = next((one.class_name for one in limits if one.class_name), "")
     reserves = Reserves(book, reserved)
     found: dict[UUID, Obstacle[Limit]] = {}
     for cluster_name, amounts in options:
-        chains = book.chains(tenant_path, cluster_name, user)
+        chains = book.chains(tenant_path, cluster_name, user, class_name)
         blocking = obstacle(reserves.beside(chains, tenant_path, reserved), amounts)
         if blocking is None:
             return ()
         limit = blocking.line.limit
-        if limit.user is None:
+        if limit.user is None and not limit.class_name:
             known = found.get(limit.id)
             found[limit.id] = blocking if known is None or blocking.lacking < known.lacking else known
     return tuple(

@@ -11,7 +11,7 @@ from .borrowing import Book, Chains, Obstacle, obstacle, path_prefixes, take
 from .kept_at_times import Kept
 from .reserved import Reserves
 
-Code = Literal["quota_exceeded", "user_limit_exceeded", "already_held", "tenant_moved"]
+Code = Literal["quota_exceeded", "user_limit_exceeded", "class_limit_exceeded", "already_held", "tenant_moved"]
 ANY_USER = UUID(int=0)
 """A user who holds nothing."""
 
@@ -37,6 +37,15 @@ class Limit:
     """Whether jobs within `nominal` may stop jobs of tenants that borrow from it."""
     user: UUID | None = None
     """Whose share of a limit on each user it is; None for a limit on the tenant."""
+    class_name: str = ""
+    """The class whose work it limits, in all tenants together; empty for a limit on a tenant or on users."""
+
+
+def class_limit(limit_id: UUID, class_name: str, resource: str, most: int, held: int) -> Limit:
+    """A limit on what all work of a class holds together. If it was reduced below use, `held` is more than `cap`: the class
+    takes nothing more until enough has ended.
+    """
+    return Limit(limit_id, "", resource, (), most, most, held, class_name=class_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +98,14 @@ class HoldRequest:
     """The reserved quota that it is part of."""
     beside: tuple[UUID, ...] = ()
     """The reserved quota that it has to leave room for, because it may still hold when that begins."""
+    class_name: str = ""
+    """The class of the work. Without, no limit of a class applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldRefusal:
-    """Why a hold was refused. With `quota_exceeded` or `user_limit_exceeded`, the other fields name the limit that was
-    exceeded.
+    """Why a hold was refused. With `quota_exceeded`, `user_limit_exceeded` or `class_limit_exceeded`, the other fields name the
+    limit that was exceeded. The limit of a class has no `tenant_path`.
 
     `asked` is what the hold would add there. `borrowing_helps`: with a larger borrowing limit it would fit.
     """
@@ -114,6 +125,11 @@ class HoldRefusal:
         """Whether a limit on each user refused it."""
         return self.code == "user_limit_exceeded"
 
+    @property
+    def is_of_class(self) -> bool:
+        """Whether a limit of its class refused it."""
+        return self.code == "class_limit_exceeded"
+
 
 @dataclass(frozen=True, slots=True)
 class Take:
@@ -131,14 +147,14 @@ def grant(
     reserved: Sequence[Kept] = (),
 ) -> tuple[dict[UUID, HoldRefusal | None], tuple[Take, ...]]:
     """The outcome of each request in order (None = granted), and the journal lines of the granted ones: one for each
-    resource and scope, at the nearest limit. Limits on users have no lines. `reserved` is all that requests are within or beside.
+    resource and scope, at the nearest limit. Limits on users and of classes have no lines. `reserved` is all that requests are within or beside.
     """
     book = Book(limits, per_user)
     reserves, beside = Reserves(book, reserved), dict[tuple[UUID, ...], list[Kept]]()
     outcomes: dict[UUID, HoldRefusal | None] = {}
     takes: list[Take] = []
     for request in requests:
-        chains = book.chains(request.tenant_path, request.cluster_name, request.user_id)
+        chains = book.chains(request.tenant_path, request.cluster_name, request.user_id, request.class_name)
         if request.beside not in beside:
             beside[request.beside] = [one for one in reserved if one.id in request.beside]
         counted = beside[request.beside]
@@ -161,7 +177,7 @@ def lines_of(chains: Chains[Limit], amounts: Mapping[str, int]) -> list[tuple[UU
         for resource, amount in amounts.items()
         if amount > 0
         for chain in chains.get(resource, ())
-        if chain[0].limit.user is None
+        if chain[0].limit.user is None and not chain[0].limit.class_name
     ]
 
 
@@ -180,6 +196,7 @@ def never_fits(
     options: Sequence[tuple[str, Mapping[str, int]]],
     limits: Iterable[Limit],
     per_user: Iterable[UserLimit] = (),
+    class_name: str = "",
 ) -> tuple[HoldRefusal, ...] | None:
     """None if an option (cluster name, amounts) fits under the limits with nothing held; otherwise the reason per
     option.
@@ -190,7 +207,7 @@ def never_fits(
     book = Book(at_rest(limits), [replace(each, held={}) for each in per_user])
     refusals: list[HoldRefusal] = []
     for cluster_name, amounts in options:
-        blocking = obstacle(book.chains(tenant_path, cluster_name, ANY_USER), amounts)
+        blocking = obstacle(book.chains(tenant_path, cluster_name, ANY_USER, class_name), amounts)
         if blocking is None:
             return None
         refusals.append(_too_small(blocking))
@@ -254,7 +271,7 @@ def _exceeded(blocking: Obstacle[Limit]) -> HoldRefusal:
     asked = _shown(limit, blocking.rise)
     if blocking.rise < blocking.asked:
         asked = f"{asked} of {_shown(limit, blocking.asked)}"
-    held = "held" if limit.user is None else "held by the job's user"
+    held = "held by the job's user" if limit.user is not None else "held by its jobs" if limit.class_name else "held"
     reserved = ""
     if line.reserved_from is not None:
         reserved = f", {_shown(limit, line.reserved)} reserved from {line.reserved_from:%Y-%m-%d %H:%M} UTC on"
@@ -275,7 +292,7 @@ def _refusal(blocking: Obstacle[Limit], message: str) -> HoldRefusal:
     elif blocking.is_borrowing:
         message = f"{message}; too little is left to borrow"
     return HoldRefusal(
-        code="quota_exceeded" if limit.user is None else "user_limit_exceeded",
+        code=_code_of(limit),
         message=message,
         limit_id=limit.id,
         tenant_path=limit.tenant_path,
@@ -287,7 +304,15 @@ def _refusal(blocking: Obstacle[Limit], message: str) -> HoldRefusal:
     )
 
 
+def _code_of(limit: Limit) -> Code:
+    if limit.class_name:
+        return "class_limit_exceeded"
+    return "quota_exceeded" if limit.user is None else "user_limit_exceeded"
+
+
 def _limit_text(limit: Limit) -> str:
+    if limit.class_name:
+        return f"the class {limit.class_name} has a limit of {_shown(limit, limit.nominal)} {limit.resource}"
     where = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
     borrowing = ""
     if limit.cap > limit.nominal and limit.borrowing_limit:

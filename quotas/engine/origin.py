@@ -93,13 +93,13 @@ class Lenders(Generic[L]):
 def origins(
     chains: Mapping[str, Sequence[Chain[L]]], amounts: Mapping[str, int], lenders: Lenders[L]
 ) -> tuple[Origin, ...]:
-    """Whose quota the amounts are, by each chain of limits that counts them. Limits on each user lend nothing and are left
-    out. Of a chain as it is at several times, the one that leaves least to its own counts.
+    """Whose quota the amounts are, by each chain of limits that counts them. Limits on each user and of
+    classes lend nothing and are left out. Of a chain as it is at several times, the one that leaves least to its own counts.
     """
     found: dict[UUID, Origin] = {}
     for resource, amount in sorted(amounts.items()):
         for chain in chains.get(resource, ()) if amount > 0 else ():
-            if chain[0].limit.user is None:
+            if chain[0].limit.user is None and not chain[0].limit.class_name:
                 one, known = origin(chain, amount, lenders), found.get(chain[0].limit.id)
                 found[chain[0].limit.id] = one if known is None or one.own < known.own else known
     return tuple(found.values())

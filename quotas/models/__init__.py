@@ -1,5 +1,6 @@
 """Limits on tenants and users, holds against them, the journal that changes the counters, and past use."""
 
+from .classes import ClassLimit as ClassLimit
 from .holds import Hold as Hold
 from .holds import HoldMovement as HoldMovement
 from .holds import ReservedQuota as ReservedQuota

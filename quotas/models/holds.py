@@ -66,7 +66,7 @@ class Hold(models.Model):
     not.
 
     `amounts` is the full request by resource in base units, including resources that no limit counts yet. `user_id` is
-    whose work it is, for limits on users; it is opaque. `within` is the reserved quota that it is part of.
+    whose work it is, for limits on users, and `class_name` the class of the work, for limits of classes; both are opaque. `within` is the reserved quota that it is part of.
     """
 
     class State(models.TextChoices):
@@ -77,6 +77,7 @@ class Hold(models.Model):
     holder_id = models.UUIDField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="holds")
     user_id = models.UUIDField(null=True)
+    class_name = models.CharField(max_length=63, blank=True, default="", db_default="")
     within = models.ForeignKey(ReservedQuota, on_delete=models.PROTECT, null=True, related_name="holds", db_index=False)
     cluster_name = models.CharField(max_length=63)
     amounts = models.JSONField()

@@ -25,7 +25,7 @@ from .user_limits import lock_users_of
 def take_holds(requests: Sequence[HoldRequest]) -> dict[UUID, HoldRefusal | None]:
     """The outcome for each holder (None: held). Requests are decided in order, so earlier requests win.
 
-    Locks the limits and the counts of users that may change, then inserts the holds and the journal lines with one statement, in the
+    Locks the limits, the counts of users and those of classes that may change, then inserts the holds and the journal lines with one statement, in the
     caller's transaction or its own. Each holder gets its whole request under every limit on its path, or nothing.
     """
     with transaction.atomic():
@@ -42,7 +42,8 @@ def take_holds(requests: Sequence[HoldRequest]) -> dict[UUID, HoldRefusal | None
         outcomes = _refused_before_counting(requests, places)
         counted = [request for request in requests if request.holder_id not in outcomes]
         per_user = lock_users_of(counted, set(places.values()))
-        granted, takes = grant(counted, [as_value(limit) for limit in limits], per_user, list(reserved.values()))
+        judged = (*(as_value(limit) for limit in limits), *locks.lock_limits_of_classes(counted))
+        granted, takes = grant(counted, judged, per_user, list(reserved.values()))
         _write_holds([request for request in counted if granted[request.holder_id] is None], takes)
     outcomes.update(granted)
     return {request.holder_id: outcomes[request.holder_id] for request in requests}
@@ -125,8 +126,8 @@ def _write_holds(granted: Sequence[HoldRequest], takes: Sequence[Take]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "WITH held AS ("
-            " INSERT INTO quotas_hold (holder_id, tenant_id, user_id, within_id, cluster_name, amounts, state)"
-            " SELECT holder_id, tenant_id, user_id, within_id, cluster_name, amounts, 'pending'"
+            " INSERT INTO quotas_hold (holder_id, tenant_id, user_id, class_name, within_id, cluster_name, amounts, state)"
+            " SELECT holder_id, tenant_id, user_id, class_name, within_id, cluster_name, amounts, 'pending'"
             " FROM json_populate_recordset(NULL::quotas_hold, %s::json))"
             " INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
             " SELECT holder_id, limit_id, 'take', amount FROM json_to_recordset(%s::json)"

@@ -13,11 +13,11 @@ from foundation.clock import database_now
 from foundation.problems import NotFound
 from foundation.proofs import findings
 from quotas.engine.borrowing import Book, Standing, path_prefixes, standing
-from quotas.engine.holds import HoldRefusal, Limit, never_fits
+from quotas.engine.holds import HoldRefusal, Limit, class_limit, never_fits
 from quotas.engine.holds import UserLimit as UserLimitValue
 from quotas.engine.reserved import Reserves, in_force_together
 from quotas.engine.reserving import Reserved
-from quotas.models import HoldMovement, QuotaLimit, SubmissionLimit, UserHolding, UserLimit
+from quotas.models import ClassLimit, HoldMovement, QuotaLimit, SubmissionLimit, UserHolding, UserLimit
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
 from .kept_idle import IdleCost as IdleCost
@@ -114,6 +114,15 @@ def user_limit_states(tenant_paths: Collection[str] | None = None) -> tuple[User
     return tuple(UserLimitValue(row.id, row.tenant.path, row.resource, row.most, held[row.id]) for row in rows)
 
 
+def class_limit_states(class_names: Collection[str] | None = None) -> tuple[Limit, ...]:
+    """The limits of these classes, or of all, with what their work holds."""
+    rows = ClassLimit.objects.order_by("class_name", "resource")
+    if class_names is not None:
+        rows = rows.filter(class_name__any_of=sorted(class_names))
+    columns = rows.values_list("id", "class_name", "resource", "most", "held")
+    return tuple(class_limit(*row) for row in columns)
+
+
 def visible_user_limits(actor: Actor, *, tenant_path: str = "", resource: str = "") -> QuerySet[UserLimit]:
     """The limits on users that the actor may see; with `tenant_path`, those of that tenant and its descendants. Raises
     NotFound.
@@ -167,7 +176,7 @@ def limits_on_path(tenant_path: str) -> tuple[Limit, ...]:
 
 
 def refusal_for_good(
-    tenant_path: str, amounts_per_option: Sequence[tuple[str, Mapping[str, int]]]
+    tenant_path: str, amounts_per_option: Sequence[tuple[str, Mapping[str, int]]], class_name: str = ""
 ) -> tuple[HoldRefusal, ...] | None:
     """None if an option (cluster name, amounts in base units) fits under the limits with nothing else held.
 
@@ -178,7 +187,8 @@ def refusal_for_good(
     if limits and lending.filter(removed_at__isnull=True).exists():
         limits = limits_of_organisation(tenant_path)  # what is guaranteed to others is never free
     per_user = user_limit_states(path_prefixes(tenant_path))
-    return never_fits(tenant_path, amounts_per_option, limits, per_user)
+    of_class = class_limit_states([class_name])
+    return never_fits(tenant_path, amounts_per_option, (*limits, *of_class), per_user, class_name)
 
 
 def limits_of_organisation(tenant_path: str) -> tuple[Limit, ...]:

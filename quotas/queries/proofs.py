@@ -69,6 +69,15 @@ PROOFS = (
         """,
     ),
     (
+        "class {0} holds {2} {1}, but its pending holds are {3}",
+        f"""
+        SELECT l.class_name, l.resource, l.held, due.amount FROM quotas_classlimit AS l CROSS JOIN LATERAL (
+            SELECT coalesce(sum({AMOUNT}), 0) AS amount FROM quotas_hold AS h
+            WHERE h.state = 'pending' AND h.class_name = l.class_name) AS due
+        WHERE l.held <> due.amount ORDER BY 1, 2
+        """,
+    ),
+    (
         "limit {0} holds {1}, more than its cap {2}",
         "SELECT id, held, cap FROM quotas_quotalimit WHERE held > cap OR held < 0 ORDER BY id",
     ),

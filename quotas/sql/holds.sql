@@ -11,8 +11,9 @@ BEGIN
             USING ERRCODE = 'check_violation', CONSTRAINT = 'hold_begins_now';
     END IF;
     IF OLD.state <> 'pending' OR NEW.state NOT IN ('posted', 'voided')
-       OR (NEW.holder_id, NEW.tenant_id, NEW.user_id, NEW.cluster_name, NEW.amounts, NEW.created_at)
-          IS DISTINCT FROM (OLD.holder_id, OLD.tenant_id, OLD.user_id, OLD.cluster_name, OLD.amounts, OLD.created_at) THEN
+       OR (NEW.holder_id, NEW.tenant_id, NEW.user_id, NEW.class_name, NEW.cluster_name, NEW.amounts, NEW.created_at)
+          IS DISTINCT FROM
+          (OLD.holder_id, OLD.tenant_id, OLD.user_id, OLD.class_name, OLD.cluster_name, OLD.amounts, OLD.created_at) THEN
         RAISE EXCEPTION 'a hold only ever ends, once'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'hold_ends_once';
     END IF;

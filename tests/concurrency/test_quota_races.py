@@ -9,8 +9,16 @@ from django.db import IntegrityError, connection, transaction
 
 from foundation.ids import new_id
 from quotas.models import Hold
-from quotas.operations import HoldRequest, delete_user_limit, end_holds, put_limit, put_user_limit, take_holds
-from quotas.queries import discrepancies, limit_states
+from quotas.operations import (
+    HoldRequest,
+    delete_user_limit,
+    end_holds,
+    put_class_limits,
+    put_limit,
+    put_user_limit,
+    take_holds,
+)
+from quotas.queries import class_limit_states, discrepancies, limit_states
 from tenancy.queries import SYSTEM
 from tests.builders import hold_request, make_limit, make_tenant
 from tests.kept_sessions import end_sessions
@@ -264,3 +272,69 @@ def test_a_limit_does_not_start_empty_over_a_take_that_is_not_committed_yet(unco
 
     assert refused_once_it_waited(attack, values, uncommitted_take) == "limit_counts_what_is_held"
     assert discrepancies() == ()
+
+
+def test_of_64_takers_of_the_last_place_of_a_class_exactly_one_gets_it_and_other_classes_are_not_stopped():
+    for number in range(4):
+        make_tenant(f"org{number}/a")
+    put_class_limits("urgent", {"jobs": 3, "gpu": 99000})
+    take_holds([hold_request("org0/a", {"jobs": 1, "gpu": 1000}, class_name="urgent") for _ in range(2)])
+    names = ["urgent"] * 61 + ["low"] * 3
+    asked = [
+        hold_request(f"org{number % 4}/a", {"jobs": 1, "gpu": 1000}, class_name=name)
+        for number, name in enumerate(names)
+    ]
+
+    outcomes = at_once([lambda request=request: take_holds([request])[request.holder_id] for request in asked])
+
+    assert Counter(refusal.code if refusal else "held" for refusal in outcomes[:61]) == {
+        "held": 1,
+        "class_limit_exceeded": 60,
+    }
+    assert outcomes[61:] == [None] * 3
+    assert {one.resource: one.held for one in class_limit_states(["urgent"])} == {"jobs": 3, "gpu": 3000}
+    assert discrepancies() == ()
+
+
+def test_takers_by_raw_sql_of_the_last_place_of_a_class_are_refused_by_the_database():
+    tenant = make_tenant("acme/a")
+    put_class_limits("urgent", {"jobs": 1})
+
+    def take():
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "INSERT INTO quotas_hold (holder_id, tenant_id, class_name, cluster_name, amounts, state)"
+                    " VALUES (%s, %s, 'urgent', 'n', '{\"jobs\": 1}', 'pending')",
+                    [new_id(), tenant.id],
+                )
+        except IntegrityError as refused:
+            return constraint_of(refused)
+        return "held"
+
+    assert Counter(at_once([take] * 32)) == {"held": 1, "class_limit_is_never_exceeded": 31}
+    assert discrepancies() == ()
+
+
+def test_limits_of_classes_put_cut_and_removed_while_work_comes_and_goes_count_all_of_it():
+    make_tenant("acme/research")
+    make_tenant("beta")
+    names = ["urgent", "low"]
+
+    def works(path):
+        for _ in range(25):
+            asked = [hold_request(path, {"gpu": 1000, "jobs": 1}, class_name=name) for name in names]
+            granted = [holder for holder, refusal in take_holds(asked).items() if refusal is None]
+            end_holds(dict.fromkeys(granted[:1], "posted"))
+
+    def limits(name):
+        for _ in range(4):
+            for jobs, gpus in ((3, None), (None, 3000), (2, 2000), (1, 0), (None, None), (0, 5000), (50, 50000)):
+                put_class_limits(name, {"jobs": jobs, "gpu": gpus})
+
+    runs = [lambda path=path: works(path) for path in ("acme", "acme/research", "beta")]
+    at_once([*runs, *(lambda name=name: limits(name) for name in names)])
+
+    assert discrepancies() == ()
+    assert Hold.objects.filter(state="pending").exists()
+    assert len(class_limit_states()) == 4

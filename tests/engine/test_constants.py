@@ -183,7 +183,8 @@ def test_how_far_a_cycle_and_a_quote_look():
     assert {
         "waiting_for_quota", "reserved_for_gang", "reservation_full", "waiting_for_share",
     } == plan.REPLACES_WHILE - verdicts.WAITING_FOR_ROOM  # fmt: skip
-    assert {"quota_reached", "user_limit_reached", "budget_reached"} == quotes._NOT_ABOUT_ROOM
+    limits = {"quota_reached", "user_limit_reached", "class_limit_reached"}
+    assert limits | {"budget_reached"} == quotes._NOT_ABOUT_ROOM
     assert plan.REPLACES_WHILE - {"waiting_for_quota", "reservation_full"} == consolidation.WAITS_FOR_SHAPE
     assert (consolidation.MOST_CONSIDERED, consolidation.MOST_CLUSTERS, consolidation.MOST_CANDIDATES) == (4, 8, 60)
     assert (consolidation.MOST_TRIALS, consolidation.MOST_REPAIRS) == (600, 4)
@@ -214,7 +215,8 @@ def test_names_of_fields_are_those_that_files_and_requests_have():
         (policy_reading.POLICY_FIELDS, ("default_strategy default_priority_class consolidation strategies clusters regions"
          " capacity_types flavors weights")),
         (policy_hooks._ANSWER_FIELDS, "allow message changes"),
-        (priority_classes.CLASS_FIELDS, "name value description is_open is_default preempts shield_seconds grants"),
+        (priority_classes.CLASS_FIELDS,
+         "name value description is_open is_default preempts shield_seconds most_running most_gpus grants"),
         (reservation_reading.RESERVATION_FIELDS,
          "tenant name cluster starts_at ends_at recall_seconds count pod_sets topology constraints"),
         (reservation_reading.SHAPE_FIELDS, "pod_sets topology constraints"),

@@ -96,6 +96,7 @@ def test_placement_sees_of_a_stored_spec_what_steers_it():
         ("a", "b"), ("c",), ("eu-*",), ("spot",), overflow=(Tier(0, ("a",)),), reservation="mine"
     )
     assert (seen.id, seen.tenant_path, seen.shape, seen.kind) == (UUID(int=1), "acme/ml", "s", "k")
+    assert seen.class_name == stored["priority_class"] != "normal"
     assert (seen.priority, seen.strategy, seen.topology) == (100, "pack", Topology("rack", "required"))
     assert (seen.estimated_seconds, seen.deadline_seconds, seen.checkpoint_seconds) == (60, 90, 30)
     assert seen.data == (DataNeed("imagenet", 20 * 2**30),)
@@ -108,6 +109,7 @@ def test_placement_sees_of_a_stored_spec_what_steers_it():
         (PodSetRequest("main", 1, 1000, 1024),),
         deadline_seconds=86_400,
         images=("registry.example/train:1",),
+        class_name="normal",
     )
 
 

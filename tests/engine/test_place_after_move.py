@@ -1,9 +1,11 @@
 """Where a running job would go if its run had ended when its turn came, and why nowhere."""
 
 from dataclasses import replace
+from uuid import UUID
 
 from placement.answers.quotes import Quoter
 from placement.values.decisions import Placement, Wait
+from placement.values.model import LimitState
 
 from .fleets import flavor, job, limit, pods, snapshot, uniform
 from .preemption_worlds import run_on
@@ -40,6 +42,16 @@ def test_what_its_own_run_holds_of_the_quota_is_free_for_it():
     [tight] = limits
     overdrawn = moved([FULL, uniform(2)], limits=limits, overdrawn={tight.id: 1})
     assert isinstance(overdrawn, Wait)
+
+
+def test_what_its_own_run_holds_of_the_limit_of_its_class_is_free_for_it_unless_the_limit_was_cut():
+    job_, world = replace(MOVED, class_name="urgent"), [FULL, uniform(2)]
+    for most, run, fits in ((8000, "urgent", True), (7999, "urgent", False), (8000, "low", False), (15999, "", False)):
+        of_class = LimitState(UUID(int=902), "", "gpu", (), most, 8000, nominal=most, class_name="urgent")
+        known = snapshot(world, [])
+        outcome = Quoter(replace(known, class_limits=(of_class,))).move(job_, replace(RUN, class_name=run), {})
+        assert isinstance(outcome, Placement) is fits, (most, run)
+        assert isinstance(outcome, Placement) or outcome.code == "waiting_for_class_limit"
 
 
 def test_more_jobs_ahead_of_it_than_a_round_considers_are_the_reason():

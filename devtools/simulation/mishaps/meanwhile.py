@@ -31,11 +31,21 @@ SELECT job.id::text, job.tenant_id, cluster.name, split_part(submitter.email, '@
 """
 LOOKS, LOOK_SECONDS = 60, 2.0
 CLASSES = (
-    {"name": "passing", "value": 30, "is_open": True},
-    {"name": "passing", "value": 40, "is_open": True, "is_default": True},
+    {"name": "passing", "value": 30, "is_open": True, "most_running": 1},
+    {"name": "passing", "value": 40, "is_open": True, "is_default": True, "most_running": 2, "most_gpus": 16},
+    {
+        "name": "normal",
+        "value": 0,
+        "is_open": True,
+        "is_default": True,
+        "shield_seconds": SHIELD_SECONDS,
+        "most_running": 2,
+    },
     {"name": "normal", "value": 0, "is_open": True, "is_default": True, "shield_seconds": SHIELD_SECONDS},
 )
-"""A class that is made, becomes the default, and is not the default any more; then it can be removed."""
+"""A class that is made, becomes the default, and is not the default any more; then it can be removed. Limits of classes come and go
+beside jobs that hold something.
+"""
 
 
 def press(world: "World") -> None:

@@ -126,6 +126,7 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
         kind=kind,
         stated_by=stated_by,
         user=user,
+        class_name=stored.get("priority_class", ""),
         data=tuple(_data_need(item) for item in stored.get("data", ())),
         throughput=_speeds_of(stored),
         images=_normal_names(tuple(item["image"] for item in stored["pod_sets"])),

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from federation.engine import names
+from quotas.engine.amounts import JOBS, BadAmount, format_amount, parse_amount
 from tenancy.engine.roles import GRANTS, Role, permissions_of
 
 from .reading import Faults, Fields, child
@@ -21,8 +22,21 @@ PREEMPTS = ("never", "lower")
 USUAL_SHIELD_SECONDS = 300
 MOST_SHIELD_SECONDS = 30 * 24 * 3600
 CLASS_FIELDS = frozenset(
-    ["name", "value", "description", "is_open", "is_default", "preempts", "shield_seconds", "grants"]
+    [
+        "name",
+        "value",
+        "description",
+        "is_open",
+        "is_default",
+        "preempts",
+        "shield_seconds",
+        "most_running",
+        "most_gpus",
+        "grants",
+    ]
 )
+MOST_RUNNING = 10_000_000
+GPUS = "gpu"
 GRANT_FIELDS = frozenset(["role", "tenant"])
 ROLE_NAMES = tuple(role.value for role in Role)
 
@@ -106,7 +120,11 @@ class WantedGrant:
 
 @dataclass(frozen=True, slots=True)
 class WantedClass:
-    """A class as it shall be. `is_default` is None if the installation's default shall remain as it is."""
+    """A class as it shall be. `is_default` is None if the installation's default shall remain as it is.
+
+    `most_running` is how many of its jobs may hold anything at the same time in the whole installation, and `most_gpus` how many
+    thousandths of a GPU; None is no limit.
+    """
 
     name: str
     value: int
@@ -116,6 +134,13 @@ class WantedClass:
     preempts: str = PREEMPTS[0]
     shield_seconds: int = USUAL_SHIELD_SECONDS
     grants: tuple[WantedGrant, ...] = ()
+    most_running: int | None = None
+    most_gpus: int | None = None
+
+    @property
+    def limits(self) -> dict[str, int | None]:
+        """Its limits by resource, in base units of quota."""
+        return {JOBS: self.most_running, GPUS: self.most_gpus}
 
 
 def read_class(value: object) -> WantedClass:
@@ -133,11 +158,30 @@ def read_class(value: object) -> WantedClass:
         preempts=fields.choice("preempts", PREEMPTS, PREEMPTS[0]),
         shield_seconds=USUAL_SHIELD_SECONDS if shield is None else shield,
         grants=_read_grants(fields),
+        most_running=fields.whole("most_running", 0, MOST_RUNNING),
+        most_gpus=_read_gpus(fields),
     )
     if wanted.is_open and wanted.grants:
         fields.fault("grants", "not_allowed", "an open class needs no grants")
     faults.refuse_if_any()
     return wanted
+
+
+def _read_gpus(fields: Fields) -> int | None:
+    if fields.values.get("most_gpus") is None:
+        return None
+    before = len(fields.faults.found)
+    text = fields.quantity("most_gpus", most_bytes=40)
+    try:
+        return parse_amount(GPUS, text) if len(fields.faults.found) == before else None
+    except BadAmount as error:
+        fields.fault("most_gpus", error.code, str(error))
+        return None
+
+
+def gpus_text(milli: int | None) -> str | None:
+    """Thousandths of a GPU as a quantity of GPUs; null for none."""
+    return None if milli is None else format_amount(GPUS, milli)
 
 
 def _read_grants(fields: Fields) -> tuple[WantedGrant, ...]:
@@ -162,6 +206,8 @@ def class_json(wanted: WantedClass, *, is_default: bool) -> dict[str, Any]:
         "is_default": is_default,
         "preempts": wanted.preempts,
         "shield_seconds": wanted.shield_seconds,
+        "most_running": wanted.most_running,
+        "most_gpus": gpus_text(wanted.most_gpus),
         "grants": grants_json(wanted.grants),
     }
 

@@ -13,6 +13,7 @@ SINGLE = {Kind.SUBMISSION_LIMIT: "submission_limit", Kind.INVOICE_TERMS: "invoic
 WIDTH = 120
 UNSAID: Mapping[str, object] = {
     "clusters": [], "lending_limit": None, "reclaims": False, "reclaim_after": None, "expires_at": None, "description": "", "grants": [], "is_default": False,
+    "most_running": None, "most_gpus": None,
 }  # fmt: skip
 """Values that a file has without saying so."""
 
