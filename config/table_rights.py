@@ -100,6 +100,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     # Deleted only as a trigger allows: with the stop of a run that goes on.
     "federation_move": ("SELECT", "INSERT", "DELETE"),
     "federation_keptroom": KEPT,
+    "federation_keptplace": KEPT,
     "federation_consolidation": KEPT,
     "federation_artifact": KEPT,
     "federation_sessionuse": KEPT,

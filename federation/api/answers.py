@@ -12,6 +12,7 @@ from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, Remot
 from federation.queries.artifacts import ArtifactLine
 from federation.queries.failures import diagnosis_of
 from federation.queries.jobs import expected_start, newest_attempt
+from federation.queries.kept_places import PlaceView
 from federation.queries.logs import JobLogs
 from federation.queries.reports import progress_view
 from foundation import clock
@@ -157,6 +158,20 @@ def failure_json(attempt: Attempt | None) -> dict[str, Any] | None:
         "retry_at": instant(found.retry_at),
         "node": found.node,
         "is_infrastructure": found.is_infrastructure,
+        "kept_place": place_json(found.kept_place),
+    }
+
+
+def place_json(place: PlaceView | None) -> dict[str, Any] | None:
+    """The place that is or was kept for a retry; null if none was."""
+    if place is None:
+        return None
+    return {
+        "cluster": place.cluster,
+        "nodes": list(place.nodes),
+        "until": instant(place.until),
+        "is_kept": place.is_kept,
+        "outcome": place.outcome or None,
     }
 
 

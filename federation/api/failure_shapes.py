@@ -7,18 +7,26 @@ from rest_framework import serializers
 from federation.engine.failures import patterns
 from federation.engine.failures.facts import MOST_SIGNAL, Seen
 from federation.engine.failures.rules import (
+    LEAST_KEPT_SECONDS,
     MOST_CONDITIONS,
+    MOST_KEPT_SECONDS,
     MOST_RETRIES_OF_RULE,
     MOST_RULES,
     MOST_SECONDS,
     FailureClass,
     Step,
 )
-from federation.engine.intake.failure_rules import AVOIDABLE, USUAL_AVOID_SECONDS, USUAL_RETRIES_OF_RULE
+from federation.engine.intake.failure_rules import (
+    AVOIDABLE,
+    USUAL_AVOID_SECONDS,
+    USUAL_KEPT_SECONDS,
+    USUAL_RETRIES_OF_RULE,
+)
 
 RULES = (
     "In order; the first that matches a failure decides, before the rules of the tenants above and the gateway's own."
 )
+OUTCOMES = ["placed", "withdrawn", "given_up", "unusable"]
 PATTERNS = f"Texts; `*` matches anything. Or a name: {', '.join(patterns.PRESETS)}."
 CLASSES = [one.value for one in FailureClass]
 STEPS = [one.value for one in Step]
@@ -72,6 +80,12 @@ class RuleShape(serializers.Serializer[Any]):
     backoff = BackoffShape(required=False)
     avoid = AvoidShape(required=False)
     memory = GrowthShape(required=False)
+    keep_seconds = serializers.IntegerField(
+        min_value=LEAST_KEPT_SECONDS,
+        max_value=MOST_KEPT_SECONDS,
+        default=USUAL_KEPT_SECONDS,
+        help_text="How long the place is kept, beyond the wait.",
+    )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         """With `class`, which no attribute can be named."""
@@ -92,6 +106,14 @@ class RulesStandingShape(serializers.Serializer[Any]):
     above = TenantRulesShape(many=True, help_text="Of the tenants above it, the nearest first; they also apply.")
 
 
+class KeptPlaceShape(serializers.Serializer[Any]):
+    cluster = serializers.CharField()
+    nodes = serializers.ListField(child=serializers.CharField())
+    until = serializers.DateTimeField(help_text="It is kept until then at most.")
+    is_kept = serializers.BooleanField(help_text="Whether it is kept now.")
+    outcome = serializers.ChoiceField(choices=OUTCOMES, allow_null=True, help_text="Null while it is kept.")
+
+
 class FailureShape(serializers.Serializer[Any]):
     """Why an attempt failed, and what follows."""
 
@@ -104,6 +126,7 @@ class FailureShape(serializers.Serializer[Any]):
     retry_at = serializers.DateTimeField(allow_null=True, help_text="The retry starts no sooner.")
     node = serializers.CharField(allow_blank=True, help_text="The node of the pod that the rule matched.")
     is_infrastructure = serializers.BooleanField(help_text="Whether the job did not cause it.")
+    kept_place = KeptPlaceShape(allow_null=True, help_text="The place that is, or was, kept for the retry.")
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         """With `class`, which no attribute can be named."""

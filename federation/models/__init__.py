@@ -18,6 +18,7 @@ from .jobs import Attempt as Attempt
 from .jobs import Job as Job
 from .jobs import JobEvent as JobEvent
 from .jobs import RemoteObject as RemoteObject
+from .kept_places import KeptPlace as KeptPlace
 from .kept_room import KeptRoom as KeptRoom
 from .moves import Move as Move
 from .pods import PodRun as PodRun

@@ -6,7 +6,14 @@ from django.db.models.functions import Now
 
 from clusters.models import Cluster
 from federation.engine.failures.diagnoses import LONGEST_TEXT
-from federation.engine.failures.rules import MOST_SECONDS, FailureClass, Step
+from federation.engine.failures.rules import (
+    LEAST_KEPT_SECONDS,
+    MOST_KEPT_SECONDS,
+    MOST_SECONDS,
+    MOST_SECONDS_HERE,
+    FailureClass,
+    Step,
+)
 from tenancy.models import Tenant
 
 from .jobs import Attempt
@@ -34,6 +41,9 @@ class Diagnosis(models.Model):
     retry = models.PositiveIntegerField(default=0, help_text="The number of retries by this rule, with the next one.")
     most = models.PositiveIntegerField(default=0, help_text="The most retries by this rule.")
     wait_seconds = models.PositiveIntegerField(default=0, help_text="The wait before the retry.")
+    keep_seconds = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="How long the attempt's place is kept for the retry, beyond the wait."
+    )
     avoid = models.CharField(max_length=10, blank=True, help_text="`node` or `cluster`: what the retry avoids.")
     avoid_until = models.DateTimeField(null=True)
     node = models.CharField(max_length=253, blank=True, help_text="The node of the pod that the rule matched.")
@@ -59,6 +69,16 @@ class Diagnosis(models.Model):
                 condition=Q(avoid="", avoid_until__isnull=True)
                 | Q(avoid__in=["node", "cluster"], step="again_elsewhere", avoid_until__isnull=False),
                 name="what_a_retry_avoids_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    step="again_here",
+                    keep_seconds__gte=LEAST_KEPT_SECONDS,
+                    keep_seconds__lte=MOST_KEPT_SECONDS,
+                    wait_seconds__lte=MOST_SECONDS_HERE,
+                )
+                | ~Q(step="again_here") & Q(keep_seconds=0),
+                name="a_place_is_kept_by_its_step",
             ),
             models.CheckConstraint(condition=Q(memory={}) | Q(step="more_memory"), name="memory_grows_by_its_step"),
         ]

@@ -27,6 +27,7 @@ from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.operations import figures, transitions
 from federation.operations.consolidation import consolidate_jobs, end_plans
 from federation.operations.data_waits import end_waits, without_promised
+from federation.operations.kept_places import beside_new_places, end_places, idle_in_places
 from federation.operations.kept_room import keep_room, kept_while_waiting
 from federation.operations.lowered_limits import take_back_surplus
 from federation.operations.preemption import end_claims, preempt
@@ -95,6 +96,7 @@ def end_what_is_over(in_use: InUse) -> None:
     """Ends the claims, plans, reservations and waits for data that have passed, before a round reads anything."""
     if in_use.claims:
         end_claims()
+        end_places()
     if in_use.consolidations:
         end_plans()
     if in_use.reservations:
@@ -118,7 +120,7 @@ def _run(snapshot: Snapshot, in_use: InUse) -> Round:
     if in_use.kept_room or decisions.kept:
         applied = {one.job_id for one in placements}
         promised = [one for one in decisions.placements if one.job_id not in applied]
-        keep_room((*decisions.kept, *kept_while_waiting(promised, snapshot)))
+        keep_room((*decisions.kept, *kept_while_waiting(promised, snapshot)), idle_in_places(snapshot, final))
     waits = [wait for wait in decisions.waits if wait.code != ReasonCode.WAITING_FOR_DATA]
     explain(consolidate_jobs(snapshot, final, preempt(snapshot, final, waits)))
     return Round(len(snapshot.queue), placed, len(decisions.waits))
@@ -168,12 +170,14 @@ class _Lookup:
         return self._commitments[alike]
 
     def still_lawful(self, placements: Sequence[Placement]) -> Sequence[Placement]:
-        """The placements that respect the current reservations and maintenance windows: some may have been made or ended
+        """The placements that respect the current reservations, windows and kept places: some may have been made or ended
         while the engine decided.
         """
         in_use = features_in_use()
         reservations = load_reservations(self.snapshot.now) if in_use.reservations else ()
         windows = load_windows(self.snapshot.now) if in_use.windows else ()
+        if in_use.claims:
+            placements = beside_new_places(placements, self.snapshot)
         if (reservations, windows) == (self.snapshot.reservations, self.snapshot.windows):
             return placements
         self._now_reserved = replace(self.snapshot, reservations=reservations, windows=windows)

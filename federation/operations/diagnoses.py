@@ -20,11 +20,12 @@ from placement.values.quantities import memory_text
 from placement.values.reason_codes import ReasonCode
 
 from .consequences import Ending
+from .kept_places import keep_places
 
 
-def ask(told: Mapping[UUID, Sequence[str]]) -> None:
+def ask(told: Mapping[UUID, Sequence[str]], kept_seconds: Mapping[UUID, int]) -> None:
     """Notes that the diagnoses on these attempts need what only their clusters can show (`examination`). Their Jobs'
-    failure messages are kept with them, until they are judged.
+    failure messages are kept with them, until they are judged; so are the places of those that may start again there.
     """
     if told:
         rows = [
@@ -33,6 +34,7 @@ def ask(told: Mapping[UUID, Sequence[str]]) -> None:
         ]
         Diagnosis.objects.bulk_create(rows, ignore_conflicts=True)
         announce("examine")
+    keep_places({id_: seconds for id_, seconds in kept_seconds.items() if id_ in told})
 
 
 def asked_of(attempt_ids: Collection[UUID]) -> set[UUID]:
@@ -58,10 +60,13 @@ def store(attempt_id: UUID, diagnosis: engine.Diagnosis, memory: Mapping[str, in
         avoid=diagnosis.avoid,
         avoid_until=now + timedelta(seconds=diagnosis.avoid_seconds) if diagnosis.avoid else None,
         node=diagnosis.node,
+        keep_seconds=diagnosis.keep_seconds,
         memory=dict(memory or {}),
         judged_at=now,
     )
     Diagnosis.objects.bulk_create([row], ignore_conflicts=True)
+    if diagnosis.keep_seconds:
+        keep_places({attempt_id: diagnosis.wait_seconds + diagnosis.keep_seconds})
 
 
 def conclude(endings: Sequence[tuple[Attempt, Ending]]) -> Mapping[UUID, Diagnosis]:

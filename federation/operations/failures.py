@@ -56,6 +56,8 @@ class Judged:
     endings: Sequence[Ending] = ()
     again: Sequence[Again] = ()
     open: Mapping[UUID, Sequence[str]] = field(default_factory=dict)
+    kept_seconds: Mapping[UUID, int] = field(default_factory=dict)
+    """Of these, those whose place is kept meanwhile, because a rule that may match keeps it; and for how long."""
 
 
 def judge_failures(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> Judged:
@@ -71,6 +73,7 @@ def judge_failures(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) 
     endings: list[Ending] = []
     again: list[Again] = []
     unknown: dict[UUID, Sequence[str]] = {}
+    kept: dict[UUID, int] = {}
     for case in cases_of(attempts, words):
         if case.attempt.stop_requested_at is not None:
             endings.append(ending_of(case))
@@ -78,11 +81,13 @@ def judge_failures(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) 
         diagnosis = judge(case.rule_sets, case.facts, case.history)
         if isinstance(diagnosis, NeedsLog) or diagnosis.step == Step.MORE_MEMORY:
             unknown[case.attempt.id] = case.facts.told
+            if isinstance(diagnosis, NeedsLog) and diagnosis.kept_seconds:
+                kept[case.attempt.id] = diagnosis.kept_seconds
         elif diagnosis.goes_on:
             again.append(again_of(case, diagnosis))
         else:
             endings.append(ending_of(case, diagnosis))
-    return Judged(endings, again, unknown)
+    return Judged(endings, again, unknown, kept)
 
 
 def again_of(case: Case, diagnosis: Diagnosis, memory: Mapping[str, int] | None = None) -> Again:

@@ -1,8 +1,9 @@
 """Records the room that a cycle keeps for jobs, from cycle to cycle, and charges what is idle there to the jobs' tenants."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.db import connection, transaction
 
@@ -31,11 +32,11 @@ RETURNING job.id, kept.outcome, kept.since_at, kept.until_at, kept.again_at, job
 """
 
 
-def keep_room(kept: Sequence[values.KeptRoom]) -> None:
+def keep_room(kept: Sequence[values.KeptRoom], places: Mapping[UUID, Idle] | None = None) -> None:
     """From now on, exactly this is kept; what is not kept any more ends. Rows that did not change are not written.
 
     Only one cycle writes these rows at a time. Whatever a cycle did not write because it was interrupted, the next one
-    does.
+    does. `places` are what is idle in places that are kept for restarts, by their ids (`kept_places`): it is charged likewise.
     """
     with transaction.atomic():
         rewrite_kept_room()
@@ -47,7 +48,7 @@ def keep_room(kept: Sequence[values.KeptRoom]) -> None:
         }
         _end_others([row.id for row in standing.values()])
         tenants = dict(Job.objects.filter(id__any_of=list(wanted)).values_list("id", "tenant_id"))
-        idle = {}
+        idle = dict(places or {})
         for job_id, one in wanted.items():
             row = standing.get(job_id)
             if row is None:

@@ -129,7 +129,7 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         end_attempts(endings)
         transitions.stop_the_rest(vanished.broken)
         stop_for_another(judged.again)
-        diagnoses.ask({id_: words for id_, words in judged.open.items() if id_ not in gone})
+        diagnoses.ask({id_: words for id_, words in judged.open.items() if id_ not in gone}, judged.kept_seconds)
         correct_assumed_runs(cluster_id, late)
         reopen_settled(cluster_id, changed)
     _tell_refused(cluster_id, refused)

@@ -21,6 +21,7 @@ from federation.engine.failures.rules import NOT_OURS, RuleSet, Step
 from federation.engine.intake.failure_rules import rules_of
 from federation.engine.retries import Cause, Failure, Told, cause_of, retries_of
 from federation.models import Attempt, Diagnosis, Job, PodRun, RemoteObject, TenantFailureRules
+from federation.queries.kept_places import PlaceView, place_of
 from placement.fleet.policies import prefixes_of
 from placement.values.reason_codes import ReasonCode
 from tenancy.engine.roles import Permission
@@ -196,6 +197,7 @@ class DiagnosisView:
     most: int
     retry_at: datetime | None
     node: str
+    kept_place: PlaceView | None
 
     @property
     def is_infrastructure(self) -> bool:
@@ -221,6 +223,7 @@ def diagnosis_of(attempt: Attempt) -> DiagnosisView | None:
         most=row.most,
         retry_at=ended_at + timedelta(seconds=row.wait_seconds) if waits and ended_at else None,
         node=row.node,
+        kept_place=place_of(attempt.id) if row.step == Step.AGAIN_HERE else None,
     )
 
 

@@ -9,7 +9,8 @@ SELECT EXISTS (SELECT FROM federation_preemption WHERE ended_at IS NULL)
        OR EXISTS (SELECT FROM federation_preemptionvictim AS victim
                     JOIN federation_preemption AS preemption ON preemption.id = victim.preemption_id
                    WHERE victim.nodes <> '[]' AND preemption.deadline_at > now())
-       OR EXISTS (SELECT FROM federation_move WHERE kept_until > now()),
+       OR EXISTS (SELECT FROM federation_move WHERE kept_until > now())
+       OR EXISTS (SELECT FROM federation_keptplace WHERE ended_at IS NULL),
        EXISTS (SELECT FROM federation_priorityclass WHERE preempts = 'lower'),
        EXISTS (SELECT FROM federation_placementpolicy),
        EXISTS (SELECT FROM federation_reservation WHERE until_at > now()),
@@ -21,7 +22,8 @@ SELECT EXISTS (SELECT FROM federation_preemption WHERE ended_at IS NULL)
        EXISTS (SELECT FROM billing_budget WHERE removed_at IS NULL),
        EXISTS (SELECT FROM billing_price WHERE lower(valid) > now()),
        EXISTS (SELECT FROM federation_keptroom WHERE ended_at IS NULL)
-       OR EXISTS (SELECT FROM federation_keptroom WHERE outcome = 'given_up' AND again_at > now()),
+       OR EXISTS (SELECT FROM federation_keptroom WHERE outcome = 'given_up' AND again_at > now())
+       OR EXISTS (SELECT FROM federation_keptplace WHERE ended_at IS NULL),
        EXISTS (SELECT FROM federation_consolidation WHERE ended_at IS NULL)
        OR EXISTS (SELECT FROM federation_consolidation WHERE deadline_at > now()),
        EXISTS (SELECT FROM federation_datawait WHERE ended_at IS NULL),
@@ -35,7 +37,7 @@ class InUse(NamedTuple):
     """
 
     claims: bool = True
-    """Preemptions that have not ended, or that still keep places for jobs that go on with fewer pods, and moves that keep places."""
+    """Preemptions that have not ended, or that still keep places for jobs that go on with fewer pods, moves that keep places, and places that are kept for a restart."""
     preempting_classes: bool = True
     policies: bool = True
     reservations: bool = True
@@ -49,7 +51,7 @@ class InUse(NamedTuple):
     budgets: bool = True
     announced_prices: bool = True
     kept_room: bool = True
-    """Room that is kept for a job, or was given up so recently that nothing is kept for it yet."""
+    """Room that is kept for a job, or was given up so recently that nothing is kept for it yet; or a place that is kept for a restart."""
     consolidations: bool = True
     """Plans of moves that have not ended, or that still keep places for jobs that move."""
     data_waits: bool = True

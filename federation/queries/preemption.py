@@ -16,6 +16,7 @@ from django.db.models import F
 from federation.models import IS_LIVE, PriorityClass
 from federation.queries.attested import LACKS_MANY
 from federation.queries.in_use import ALL, InUse
+from federation.queries.kept_places import load_kept_places
 from federation.queries.queue import requests_again
 from federation.queries.releases import nodes_of
 from placement.preemption.loans import reclaiming_tenants
@@ -203,7 +204,8 @@ def _borrowing(snapshot: Snapshot) -> set[str]:
 
 def load_claims(now: datetime) -> tuple[RoomClaim, ...]:
     """The nodes that are kept at this time for jobs for which others are being stopped, for those of these that go on with
-    fewer pods, and for jobs that are moved to go on with more, to cheaper places or in time. Three queries.
+    fewer pods, for jobs that are moved to go on with more, to cheaper places or in time, and for jobs that start again where
+    they failed. Four queries.
     """
     with connection.cursor() as cursor:
         cursor.execute(CLAIMS, [now])
@@ -212,7 +214,7 @@ def load_claims(now: datetime) -> tuple[RoomClaim, ...]:
         stopped = cursor.fetchall()
         cursor.execute(MOVING, [now])
         stopped += cursor.fetchall()
-    return (*(_of_stopped(_Stopped(*row)) for row in stopped), *_of_waiting(rows))
+    return (*(_of_stopped(_Stopped(*row)) for row in stopped), *_of_waiting(rows), *load_kept_places(now))
 
 
 def _of_waiting(rows: Iterable[tuple[Any, ...]]) -> tuple[RoomClaim, ...]:

@@ -12,7 +12,7 @@ from django.shortcuts import redirect
 from federation.engine.failures import patterns
 from federation.engine.failures.defaults import DEFAULTS
 from federation.engine.failures.facts import Seen
-from federation.engine.failures.rules import MOST_SECONDS, FailureClass, Rule, Step
+from federation.engine.failures.rules import MOST_SECONDS, MOST_SECONDS_HERE, FailureClass, Rule, Step
 from federation.operations import put_failure_rules
 from federation.queries.failures import RulesView, rules_at
 from foundation.pages import Form, show, typed
@@ -34,8 +34,9 @@ NESTED = {
 }
 TEXTS = frozenset({"avoid_what", "memory_factor", "memory_most"})
 """Controls whose values remain text."""
+WHOLE = ("retries", "keep_seconds")
 CONTROLS = {
-    **{name: name for name in ("name", "then", "class", "text", "retries")},
+    **{name: name for name in ("name", "then", "class", "text", *WHOLE)},
     **{f"when.{name}": name for name in (*BY_COMMAS, *BY_LINES)},
     **{f"{part}.{field}": control for part, fields in NESTED.items() for control, field in fields.items()},
     **{part: next(iter(fields)) for part, fields in NESTED.items()},
@@ -45,6 +46,7 @@ STEPS: Options = (
     (Step.AGAIN.value, "start again, anywhere"),
     (Step.AGAIN_ELSEWHERE.value, "start again elsewhere"),
     (Step.MORE_MEMORY.value, "start again with more memory"),
+    (Step.AGAIN_HERE.value, "start again in the same place, which is kept"),
 )
 CLASSES: Options = (
     ("", "as the gateway classifies it"),
@@ -202,6 +204,8 @@ def _then(stored: Mapping[str, Any]) -> str:
     if step == Step.MORE_MEMORY:
         most = f", up to {stored['memory']['most']}" if stored["memory"]["most"] else ""
         parts = [f"starts again with {stored['memory']['factor']} times the memory{most}"]
+    if step == Step.AGAIN_HERE:
+        parts = [f"starts again in its place, which is kept for {duration(stored['keep_seconds'])}"]
     parts.append(f"at most {stored['retries']} times")
     if stored["backoff"]["seconds"]:
         parts.append(f"after {duration(stored['backoff']['seconds'])} and twice as long each time")
@@ -220,16 +224,20 @@ def _values(stored: Mapping[str, Any]) -> dict[str, str]:
     """A stored rule as the controls show it; a wait that is none is not shown."""
     if not stored:
         return {"then": Step.AGAIN_ELSEWHERE.value}
-    found = {name: str(stored.get(name, "")) for name in ("name", "then", "class", "text", "retries")}
+    found = {name: str(stored.get(name, "")) for name in ("name", "then", "class", "text", *WHOLE)}
     when = stored["when"]
     found |= {name: ", ".join(map(str, when.get(name, ()))) for name in BY_COMMAS}
     found |= {name: "\n".join(when.get(name, ())) for name in BY_LINES}
     for part, fields in NESTED.items():
         given = stored.get(part) or {}
-        if part == "backoff" and given.get("seconds") == 0 and given.get("most_seconds") == MOST_SECONDS:
+        if part == "backoff" and given.get("seconds") == 0 and given.get("most_seconds") == _usual_most(stored):
             continue
         found |= {control: "" if given.get(field) is None else str(given[field]) for control, field in fields.items()}
     return found
+
+
+def _usual_most(stored: Mapping[str, Any]) -> int:
+    return MOST_SECONDS_HERE if stored["then"] == Step.AGAIN_HERE else MOST_SECONDS
 
 
 def _body(values: Mapping[str, str]) -> dict[str, Any]:
@@ -244,8 +252,7 @@ def _body(values: Mapping[str, str]) -> dict[str, Any]:
         name: [line.strip() for line in given[name].splitlines() if line.strip()] for name in BY_LINES if name in given
     }
     body["when"] = when
-    if "retries" in given:
-        body["retries"] = whole_number(given["retries"])
+    body |= {name: whole_number(given[name]) for name in WHOLE if name in given}
     for part, fields in NESTED.items():
         parts = {f: given[c] if c in TEXTS else whole_number(given[c]) for c, f in fields.items() if c in given}
         if parts:

@@ -127,7 +127,7 @@ class Cycle:
         """Where the job would go now; None if it would wait. Deducts nothing."""
         job, visible = self._visibility.of(job)
         scope = visible.scope(job)
-        found = self._best(job, scope, visible) if scope.verdict is None else None
+        found = self._first(job, scope, visible) if scope.verdict is None else None
         return None if found is None else self._placement(*found)
 
     def consider(self, job: JobRequest) -> Placement | Wait:
@@ -145,7 +145,7 @@ class Cycle:
         is_first = scope.verdict is None
         if scope.verdict is None:
             # 6. Take the best place that has room, quota and budget
-            found = self._best(job, scope, visible)
+            found = self._first(job, scope, visible)
             if found is not None:
                 return self._take(*found)
             # 7. Say why there is none
@@ -159,6 +159,12 @@ class Cycle:
         kept = self._keep_room(job, scope) if is_first or self._holdings.had(job) else None
         # 10. Wait, with the reasons
         return kept or Wait(job.id, *scope.verdict)
+
+    def _first(self, job: JobRequest, scope: Scope, visible: VisibleFleet) -> tuple[JobRequest, Choice] | None:
+        """The place that is kept for the job where it failed, if it can start there again; else the best candidate."""
+        there = self._visibility.kept_place(job)
+        found = None if there is None or there.scope(job).verdict else self._best(job, there.scope(job), there)
+        return found or self._best(job, scope, visible)
 
     def _best(self, job: JobRequest, scope: Scope, visible: VisibleFleet) -> tuple[JobRequest, Choice] | None:
         """The best candidate that has room, quota and budget, for the largest size of the job that has one."""
@@ -296,6 +302,10 @@ class Cycle:
     def kept_rooms(self) -> tuple[KeptRoom, ...]:
         """What is kept for jobs that have waited too long, after the last job."""
         return self._holdings.rooms(self._visibility.strictest.state) if self._holdings.kept else ()
+
+    def idle_places(self) -> dict[UUID, dict[str, int]]:
+        """What is free, by claim, on nodes that are kept for jobs that start again where they failed, after the last job."""
+        return self._visibility.idle_places({job.id for job, _ in self._placed})
 
     def _releases(self, snapshot: Snapshot) -> tuple[Release, ...]:
         """The expected ends of jobs that ran before this cycle, and of those that it has placed."""

@@ -5,19 +5,19 @@ is given up; as long again, nothing is kept for that job. So a job behind runs t
 half of the time.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cached_property
 from uuid import UUID
 
-from placement.fleet.amounts import amounts_of, milli_gpu_per_unit
+from placement.fleet.amounts import amounts_of
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.pools import CPU, UNITS
 from placement.values.decisions import KeptRoom
 from placement.values.model import FleetFlavor, JobRequest, Release, Snapshot
 from quotas.engine.amounts import format_amount
 
+from .idle_nodes import idle_on, together
 from .kept_room import MOST_AT_ONCE, Keeping, keep_room
 from .timeline import Seeker, instant_text
 
@@ -113,7 +113,7 @@ class Holdings:
             until = None if longest is None else (now if kept.start is None else kept.start.at) + longest
             again = None if until is None or longest is None else until + longest
         nodes = tuple(sorted(names))
-        idle = _idle(kept, state)
+        idle = idle_on(together(kept.nodes), state)
         if job.awaits_on is not None:
             held = amounts_of(job, _flavors(job, kept, state))
             idle = {name: rest for name, amount in idle.items() if (rest := amount - held.get(name, 0)) > 0}
@@ -160,22 +160,3 @@ def _flavors(job: JobRequest, kept: Keeping, state: FleetState) -> dict[str, Fle
     """The flavors of the kept nodes, by pod set."""
     pools = (state.fleet.pools[number] for number, _ in kept.nodes)
     return {pods.name: pool.flavor for pods, pool in zip(job.pod_sets, pools, strict=True)}
-
-
-def _idle(kept: Keeping, state: FleetState) -> dict[str, int]:
-    """What is free on kept nodes, in base units; cores count only where there are no GPUs. A node that several pod sets share
-    counts once.
-    """
-    nodes_of: dict[int, set[int]] = defaultdict(set)
-    for number, nodes in kept.nodes:
-        nodes_of[number].update(nodes)
-    found: Counter[str] = Counter()
-    for number, shared in nodes_of.items():
-        flavor, own = state.fleet.pools[number].flavor, state.pool(number)
-        free = [own.hidden[node] for node in shared if node in own.hidden]
-        if flavor.gpu_model:
-            milli, parts = milli_gpu_per_unit(flavor)
-            found["gpu"] += sum(int(one[UNITS]) for one in free) * milli // parts
-        else:
-            found["cpu"] += sum(int(one[CPU]) for one in free)
-    return {name: amount for name, amount in sorted(found.items()) if amount > 0}

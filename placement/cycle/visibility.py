@@ -7,7 +7,7 @@ own state, so that within a cycle it only shrinks; what is taken in one is taken
 windows there is one visible fleet, of all nodes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -40,6 +40,7 @@ from placement.values.reason_codes import ReasonCode
 
 from .backfill import Backfill
 from .holding_out import patient
+from .idle_nodes import idle_on
 from .scopes import Scope, Scopes
 from .timeline import instant_text
 from .verdicts import WAITING_FOR_ROOM, verdict_on
@@ -69,6 +70,8 @@ class Sight:
     """The nodes that are kept for other jobs, for which running ones are being stopped."""
     others: tuple[AdvanceReservation, ...] = ()
     """If it is inside of one, the other reservations that it would overlap, as far as they keep quota."""
+    within: RoomClaim | None = None
+    """The place that is kept for it, if it sees nothing else: where it failed and starts again."""
 
     @property
     def counted(self) -> tuple[AdvanceReservation, ...]:
@@ -82,7 +85,7 @@ def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
     """
     reservations, now = snapshot.reservations, snapshot.now
     avoided, end = job.constraints.avoid_nodes, latest_end(now, job.deadline_seconds)
-    windows, claims = closed_to(snapshot.windows, end, now), claims_of_others(snapshot.claims, job.id)
+    windows, claims = closed_to(snapshot.windows, end, now), claims_of_others(snapshot.claims, job.id, end)
     if not job.constraints.reservation:
         return Sight(kept_from(reservations, end, now), avoided=avoided, windows=windows, claims=claims)
     inside = named_by(job.constraints.reservation, job.tenant_path, reservations)
@@ -159,10 +162,10 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
         for number in own:
             everything = range(len(fleet.pools[number].node_names))
             state.close(number, set(everything) - set(own[number]))
-    for number, pool in enumerate(fleet.pools) if sight.avoided else ():
-        names = {node for cluster_id, node in sight.avoided if cluster_id == pool.cluster.id}
-        if positions := [position for position, name in enumerate(pool.node_names) if name in names]:
-            state.close(number, positions)
+    if sight.avoided:
+        _close_avoided(sight.avoided, state)
+    if sight.within is not None:
+        _close_all_but(sight.within, state)
     for claim in sight.claims:
         _keep_claimed(claim, state)
     for window in reversed(sight.windows):  # the earliest window has the last word on nodes of several
@@ -170,11 +173,27 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
     return state
 
 
+def _close_avoided(avoided: Iterable[tuple[UUID, str]], state: FleetState) -> None:
+    for number, pool in enumerate(state.fleet.pools):
+        names = {node for cluster_id, node in avoided if cluster_id == pool.cluster.id}
+        if positions := [position for position, name in enumerate(pool.node_names) if name in names]:
+            state.close(number, positions)
+
+
+def _close_all_but(claim: RoomClaim, state: FleetState) -> None:
+    for number, cluster in enumerate(state.fleet.clusters):
+        if cluster.id != claim.cluster_id:
+            state.close_cluster(number, Closure(ReasonCode.KEPT_FOR_URGENT, "its place is on another cluster"))
+    for number, positions in _positions(state.fleet, claim).items():
+        state.close(number, set(range(len(state.fleet.pools[number].node_names))) - set(positions))
+
+
 STOPPED_FOR = "others are being stopped for"
 WHOM = {
     "shrunk": "is stopped for a more urgent one",
     "grows": "goes on with more pods",
     "moves": "is being moved there",
+    "again_here": "failed there and starts again",
 }
 """For which job a place is kept, by the kind of its claim."""
 
@@ -270,6 +289,7 @@ class Visibility:
         self._fleets_by_kind: dict[_Kind, VisibleFleet] = {}
         self._policies = PolicyBook(snapshot.policies)
         self._holders = {claim.job_id for claim in snapshot.claims}
+        self._places = {claim.job_id: claim for claim in snapshot.claims if claim.kind == "again_here"}
         self._all_see_all = not snapshot.reservations and not snapshot.windows and not snapshot.claims
         self._are_several = not self._all_see_all or any(job.constraints.avoid_nodes for job in snapshot.queue)
         self._changes: list[Change] = []
@@ -286,6 +306,22 @@ class Visibility:
             found = self._fleets_by_kind.get(kind)
             seen = self._fleets_by_kind[kind] = found or self._fleet_of(sight_of(job, self._snapshot))
         return patient(seen_through(seen.sight, job, self._snapshot.now), self._snapshot, self._policies), seen
+
+    def kept_place(self, job: JobRequest) -> VisibleFleet | None:
+        """What is kept of the fleet for the job where it failed, to start again; None if nothing is."""
+        claim = self._places.get(job.id)
+        return None if claim is None else self._fleet_of(replace(self.of(job)[1].sight, within=claim))
+
+    def idle_places(self, placed: Collection[UUID]) -> dict[UUID, dict[str, int]]:
+        """What is free, by claim, on the nodes that are kept for other jobs than these to start again, in base units; of those
+        whose attempts are settled: until then, what these hold counts.
+        """
+        state = self.strictest.state if self._places else None
+        return {
+            claim.id: idle_on(_positions(self._fleet, claim), state)
+            for job_id, claim in self._places.items()
+            if state is not None and job_id not in placed and not (claim.leaving and claim.leaving.amounts)
+        }
 
     def counted(self, job: JobRequest) -> tuple[AdvanceReservation, ...]:
         """The reservations whose quota is kept from the job."""

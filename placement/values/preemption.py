@@ -133,12 +133,18 @@ class RoomClaim:
     kind: str = "preemption"
     """`preemption`; `shrunk` if it is one that was stopped, and goes on here with fewer pods; `grows` if it is
     one that is stopped to go on with more, `moves` if for a cheaper place or a deadline; `consolidation` if the others are
-    moved; `moved` if it is one that was moved, and this is its new place.
+    moved; `moved` if it is one that was moved, and this is its new place; `again_here` if it failed here and starts again.
     """
     lost_seconds: int = 0
     """The work that moved jobs repeat, in GPU-seconds."""
     leaving: Leaving | None = field(default=None, hash=False)
     """What its job still holds where it is being stopped, if it does not wait yet."""
+    needed_at: datetime | None = None
+    """When the job starts there at the earliest: until then the place is lent to jobs that must end before. None: it is not lent."""
+
+    def lends_to(self, end: datetime | None) -> bool:
+        """Whether a job that must end at that time ends before the place is needed."""
+        return end is not None and self.needed_at is not None and end <= self.needed_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +251,12 @@ def organisation_of(tenant_path: str) -> str:
     return tenant_path.partition("/")[0]
 
 
-def claims_of_others(claims: Sequence[RoomClaim], job_id: UUID) -> tuple[RoomClaim, ...]:
-    """The claims whose nodes are closed to the job; without the nodes that are kept for it as well as for others."""
+def claims_of_others(claims: Sequence[RoomClaim], job_id: UUID, end: datetime | None = None) -> tuple[RoomClaim, ...]:
+    """The claims whose nodes are closed to a job that ends at `end`, if it must; without the nodes that are kept for it as
+    well as for others.
+    """
     own = {(one.cluster_id, name) for one in claims if one.job_id == job_id for name in one.nodes}
-    others = (one for one in claims if one.job_id != job_id)
+    others = (one for one in claims if one.job_id != job_id and not one.lends_to(end))
     if not own:
         return tuple(others)
     return tuple(_without(one, own) for one in others)

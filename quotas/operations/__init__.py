@@ -8,6 +8,7 @@ from .holds import end_holds as end_holds
 from .holds import keep_half_life as keep_half_life
 from .holds import take_holds as take_holds
 from .kept_idle import Idle as Idle
+from .kept_idle import end_idle as end_idle
 from .kept_idle import keep_idle as keep_idle
 from .limits import WantedLimit as WantedLimit
 from .limits import delete_limit as delete_limit

@@ -1,6 +1,6 @@
 """Counts what is kept idle for tenants as used by them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -42,3 +42,8 @@ def keep_idle(idle: Mapping[UUID, Idle]) -> None:
             for holder, one in idle.items()
             if holder not in stays and any(one.amounts.values())
         )
+
+
+def end_idle(holders: Collection[UUID]) -> None:
+    """Nothing is kept idle for these holders any more."""
+    KeptIdle.objects.filter(holder_id__any_of=list(holders), ended_at=None).update(ended_at=Now())

@@ -112,6 +112,9 @@ more: dict[Step, st.SearchStrategy[dict[str, Any]]] = {
     ),
     Step.AGAIN_ELSEWHERE: st.fixed_dictionaries({}, optional={"avoid": st.just({"what": "cluster", "seconds": 60})}),
     Step.MORE_MEMORY: st.fixed_dictionaries({}, optional={"memory": st.just({"factor": "1.25", "most": "64Gi"})}),
+    Step.AGAIN_HERE: st.fixed_dictionaries(
+        {}, optional={"keep_seconds": st.integers(10, 600), "backoff": st.just({"seconds": 5})}
+    ),
 }
 whole = given_rules.flatmap(lambda rule: more[Step(str(rule["then"]))].map(lambda extra: {**rule, **extra}))
 
@@ -154,6 +157,8 @@ def read(**rule):
          {"then": "more_memory", "memory": {"factor": "8"}}),
         ("memory.most", {"then": "more_memory", "memory": {"most": "1Mi"}},
          {"then": "more_memory", "memory": {"most": "64Ti"}}),
+        ("keep_seconds", {"then": "again_here", "keep_seconds": 10}, {"then": "again_here", "keep_seconds": 600}),
+        ("backoff", {"then": "again_here", "backoff": {"seconds": 600}}, {"then": "again_here", "backoff": {"most_seconds": 600}}),
         ("text", {"text": ""}, {"text": "x" * 300}),
         ("name", {"name": "a"}, {"name": "a" * 63}),
         ("when.exit_codes", {"when": {"exit_codes": []}}, {"when": {"exit_codes": list(range(1, 21))}}),
@@ -189,6 +194,14 @@ def test_what_is_at_its_limit_is_a_rule(field, least, most):
         ({"then": "more_memory", "memory": {"factor": "8.001"}}, "memory.factor", "out_of_range"),
         ({"then": "more_memory", "memory": {"most": "1023Ki"}}, "memory.most", "out_of_range"),
         ({"then": "more_memory", "memory": {"least": "1Gi"}}, "memory.least", "unknown_field"),
+        ({"then": "again_here", "keep_seconds": 9}, "keep_seconds", "out_of_range"),
+        ({"then": "again_here", "keep_seconds": 601}, "keep_seconds", "out_of_range"),
+        ({"then": "again_here", "keep_seconds": True}, "keep_seconds", "wrong_type"),
+        ({"then": "again_here", "backoff": {"seconds": 601}}, "backoff.seconds", "out_of_range"),
+        ({"then": "again_here", "backoff": {"most_seconds": 601}}, "backoff.most_seconds", "out_of_range"),
+        ({"then": "again_here", "avoid": {}}, "avoid", "not_allowed"),
+        ({"then": "again", "keep_seconds": 60}, "keep_seconds", "not_allowed"),
+        ({"keep_seconds": 60}, "keep_seconds", "not_allowed"),
     ],
 )
 def test_what_goes_beyond_its_limit_is_refused_by_its_path(rule, field, code):
@@ -238,6 +251,11 @@ def test_what_a_rule_leaves_out_has_its_usual_value():
     assert rules_json([stop]) == [{"name": "x", "when": {}, "then": "stop"}]
     assert rules_json([memory])[0]["memory"] == {"factor": "2", "most": None}
     assert "avoid" not in rules_json([again])[0]
+    here = read(then="again_here")
+    assert (here.keep_seconds, here.backoff_seconds, here.most_backoff_seconds, here.retries) == (120, 0, 600, 3)
+    assert (here.longest_kept_seconds, again.longest_kept_seconds, again.keep_seconds) == (720, 0, 0)
+    assert rules_json([here])[0]["keep_seconds"] == 120
+    assert "keep_seconds" not in rules_json([again])[0]
     assert rules_json([read(then="more_memory", memory={"factor": "1.25", "most": "64Gi"})])[0]["memory"] == {
         "factor": "1.25", "most": "64Gi",
     }  # fmt: skip

@@ -404,3 +404,49 @@ def test_a_step_that_is_impossible_leaves_the_retry_unused():
     assert (found.step, found.retry, found.most, found.wait_seconds, found.growth) == (Step.STOP, 1, 3, 0, None)
     assert found.obstacle == "x" * 200
     assert (given.is_ours, replace(given, own_class=FailureClass.PROGRAM).is_ours) == (True, False)
+
+
+HERE = Rule("here", step=Step.AGAIN_HERE, retries=3, backoff_seconds=30, most_backoff_seconds=60, keep_seconds=90)
+
+
+def test_a_rule_keeps_the_place_for_its_seconds_beyond_the_back_off():
+    found = decided(facts(), HERE)
+    assert (found.step, found.wait_seconds, found.keep_seconds, found.avoid) == (Step.AGAIN_HERE, 30, 90, "")
+    assert next_step_text(found) == (
+        "The job starts again in its place, if that can be kept, retry 1 of 3, after 30 s, for 1 min 30 s at most."
+    )
+    assert decided(facts(), HERE, history=History(by_rule={"Job: here": 3})).keep_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "cause"),
+    [
+        (crashed(143, disruption="DeletionByPodGC", node="n2"), Cause.NODE_LOST),
+        (crashed(143, disruption="PreemptionByScheduler", node="n2"), Cause.PREEMPTED),
+        (crashed(143, disruption="EvictionByEvictionAPI", node="n2"), Cause.SPOT),
+        (crashed(1, taints=("gpu-xid=79:NoSchedule",), node="n2"), Cause.PROGRAM),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_place_that_is_the_cause_is_not_kept_whichever_pod_shows_it(bad, cause, is_first):
+    pods = (bad, crashed(3)) if is_first else (crashed(3), bad)
+    found = decided(facts(*pods, cause=cause), HERE)
+    assert (found.step, found.avoid, found.avoid_seconds, found.node) == (Step.AGAIN_ELSEWHERE, "node", 3600, "n2")
+    assert (found.keep_seconds, found.retry, found.most, found.rule) == (0, 1, 3, "Job: here")
+    assert "on another node, not in its place, which is the cause" in next_step_text(found)
+
+
+@pytest.mark.parametrize(
+    ("rules", "pods", "seconds"),
+    [
+        ((replace(HERE, when=When(log=("lost",))),), (crashed(3),), 150),
+        ((Rule("log", When(log=("lost",))), HERE), (crashed(3),), 150),
+        ((Rule("log", When(log=("lost",))), replace(HERE, when=When(exit_codes=((4, 4),)))), (crashed(3),), 0),
+        ((Rule("log", When(log=("lost",))), Rule("again", step=Step.AGAIN, retries=3)), (crashed(3),), 0),
+        ((replace(HERE, when=When(log=("lost",))),), (crashed(3, taints=("gpu-xid=79:NoSchedule",)),), 0),
+    ],
+)
+def test_while_a_log_is_read_the_place_is_kept_as_long_as_a_rule_that_may_match_keeps_it(rules, pods, seconds):
+    found = judge([RuleSet("Job", rules)], facts(*pods), ONCE)
+    assert isinstance(found, NeedsLog)
+    assert found.kept_seconds == seconds

@@ -96,7 +96,7 @@ def plan(
     chance, more = random.Random(f"{seed}/plan"), random.Random(f"{seed}/more")
     ruled, suspends = random.Random(f"{seed}/ruled"), random.Random(f"{seed}/suspends")
     beside, moves = random.Random(f"{seed}/beside"), random.Random(f"{seed}/moves")
-    willing = random.Random(f"{seed}/willing")
+    willing, here = random.Random(f"{seed}/willing"), random.Random(f"{seed}/here")
     count = chance.randint(2, 4)
     crowds = CROWDS_EMPTIED if is_emptied else CROWDS
     is_crowd = random.Random(f"{seed}/crowd").random() < crowds and not swarm.rates
@@ -123,6 +123,7 @@ def plan(
         }  # fmt: skip
         if ruled.random() < RULED:
             _add_rules(ruled, body)
+            _add_rule_of_place(here, body)
         if beside.random() < BESIDE and not swarm.rates:
             pod |= _beside(beside)
         client = chance.choice(("ada", "ben"))
@@ -197,6 +198,15 @@ def _add_rules(chance: random.Random, body: dict[str, Any]) -> None:
     body["failure_rules"] = chance.sample(rules, chance.choice((1, 2, 3)))
     if any(rule["name"] == "memory" for rule in body["failure_rules"]):
         body["labels"] |= {EXIT_CODE: "137", ENDING: "OOMKilled"}
+
+
+def _add_rule_of_place(chance: random.Random, body: dict[str, Any]) -> None:
+    """Behind the others, a rule that keeps the place, in a quarter of the jobs with rules."""
+    if chance.random() < 0.25:
+        wait = chance.choice((0, 20))
+        body["failure_rules"].append(
+            {"name": "here", "then": "again_here", "retries": 1, "backoff": {"seconds": wait}, "keep_seconds": 30}
+        )
 
 
 def _more(chance: random.Random, pod_sets: list[Any]) -> dict[str, Any]:

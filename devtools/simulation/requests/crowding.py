@@ -102,7 +102,9 @@ SELECT id, holder_id, why FROM (
                                     > greatest(other.created_at, idle.created_at) + interval '5 seconds')
                 THEN 'it overlaps with another one' END AS why
       FROM quotas_keptidle AS idle
-      LEFT JOIN federation_keptroom AS room ON room.id = idle.holder_id
+      LEFT JOIN (SELECT id, job_id, since_at, ended_at, nodes FROM federation_keptroom
+                  UNION ALL SELECT attempt_id, job_id, since_at, ended_at, nodes FROM federation_keptplace) AS room
+        ON room.id = idle.holder_id
       LEFT JOIN federation_job AS job ON job.id = room.job_id) AS charged
  WHERE why IS NOT NULL ORDER BY created_at, id
 """

@@ -13,6 +13,8 @@ MOST_RETRIES_OF_JOB = 100
 """The most retries of one job by the rules of itself and its tenants together, whatever they say."""
 LONGEST_TEXT = 500
 LONGEST_DETAIL = 200
+AVOIDED_SECONDS = 3600
+"""How long a node is avoided whose fault it is that a place is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class NeedsLog:
     """The diagnosis depends on the ends of these pods' logs."""
 
     pods: tuple[str, ...]
+    kept_seconds: int = 0
+    """How long the attempt's place may be kept after its end, if a rule that may match keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +52,15 @@ class Diagnosis:
     wait_seconds: int = 0
     avoid: str = ""
     avoid_seconds: int = 0
+    keep_seconds: int = 0
+    """How long the attempt's place is kept for the retry, beyond the wait; 0: it is not."""
     pod: str = ""
     node: str = ""
     pod_set: str = ""
     growth: Rule | None = None
     """The rule by which memory grows, if the step is more_memory."""
+    is_place_bad: bool = False
+    """Whether the rule would keep the place, but the cause is there."""
     obstacle: str = ""
     """Why the job is not retried although its rule has retries left."""
 
@@ -69,7 +77,13 @@ class Diagnosis:
     def stopped(self, obstacle: str) -> "Diagnosis":
         """The diagnosis if its step is impossible."""
         return replace(
-            self, step=Step.STOP, retry=self.retry - 1, wait_seconds=0, growth=None, obstacle=obstacle[:LONGEST_DETAIL]
+            self,
+            step=Step.STOP,
+            retry=self.retry - 1,
+            wait_seconds=0,
+            growth=None,
+            keep_seconds=0,
+            obstacle=obstacle[:LONGEST_DETAIL],
         )
 
 
@@ -83,11 +97,12 @@ def judge(rule_sets: Sequence[RuleSet], facts: Facts, history: History) -> Diagn
         if rule.when.log and facts.logs is None:
             wanted = tuple(pod.name for pod in pods if pod.name and rule.when.may_match(pod))
             if wanted:
-                return NeedsLog(wanted)
+                return NeedsLog(wanted, _may_keep(rule_sets, pods))
             continue
         pod = next((pod for pod in pods if rule.when.matches(pod, (facts.logs or {}).get(pod.name))), None)
         if pod is not None:
-            return _diagnosis(owner, rule, pod, facts, history)
+            found = _diagnosis(owner, rule, pod, facts, history)
+            return _elsewhere_if_place_is_bad(found, pods) if found.step == Step.AGAIN_HERE else found
     raise AssertionError("our own rules match everything")
 
 
@@ -100,6 +115,20 @@ def judge_without_logs(rule_sets: Sequence[RuleSet], facts: Facts, history: Hist
 
 def _all(rule_sets: Sequence[RuleSet]) -> Iterator[tuple[RuleSet, Rule]]:
     return ((owner, rule) for owner in (*rule_sets, DEFAULTS) for rule in owner.rules)
+
+
+def _may_keep(rule_sets: Sequence[RuleSet], pods: Sequence[PodFacts]) -> int:
+    """The longest time for which a rule that may match keeps the place; 0 if none does."""
+    if _bad_place(pods) is not None:
+        return 0
+    rules = [rule for owner in rule_sets for rule in owner.rules if rule.step == Step.AGAIN_HERE]
+    matching = [rule for rule in rules if any(rule.when.may_match(pod) for pod in pods)]
+    return max((rule.longest_kept_seconds for rule in matching), default=0)
+
+
+def _bad_place(pods: Sequence[PodFacts]) -> PodFacts | None:
+    """A pod for which our own rule leads elsewhere: its node is the cause, or its place is taken."""
+    return next((pod for pod in pods if _classified([pod]).step == Step.AGAIN_ELSEWHERE), None)
 
 
 def _classified(pods: Sequence[PodFacts]) -> Rule:
@@ -139,7 +168,25 @@ def _retried(found: Diagnosis, rule: Rule) -> Diagnosis:
         wait_seconds=rule.wait_seconds(found.retry),
         avoid=rule.avoid if is_elsewhere else "",
         avoid_seconds=rule.avoid_seconds if is_elsewhere else 0,
+        keep_seconds=rule.keep_seconds if rule.step == Step.AGAIN_HERE else 0,
         growth=rule if rule.step == Step.MORE_MEMORY else None,
+    )
+
+
+def _elsewhere_if_place_is_bad(found: Diagnosis, pods: Sequence[PodFacts]) -> Diagnosis:
+    """The diagnosis; if our own rule for one of the pods leads elsewhere, with that step."""
+    bad = _bad_place(pods)
+    if bad is None:
+        return found
+    node = bad.node or found.node
+    return replace(
+        found,
+        step=Step.AGAIN_ELSEWHERE,
+        keep_seconds=0,
+        is_place_bad=True,
+        avoid="node",
+        avoid_seconds=AVOIDED_SECONDS,
+        node=node,
     )
 
 
@@ -184,7 +231,13 @@ def next_step_text(diagnosis: Diagnosis, memory: Mapping[str, int] | None = None
     how = ""
     if diagnosis.step == Step.AGAIN_ELSEWHERE:
         how = " on another node" if diagnosis.avoid == "node" else " on another cluster, or here later"
+    if diagnosis.is_place_bad:
+        how += ", not in its place, which is the cause"
+    if diagnosis.step == Step.AGAIN_HERE:
+        how = " in its place, if that can be kept"
     if diagnosis.step == Step.MORE_MEMORY and memory:
         how = " with " + " and ".join(f"{memory_text(amount)} of memory for {name}" for name, amount in memory.items())
     wait = f", after {duration_text(diagnosis.wait_seconds)}" if diagnosis.wait_seconds else ""
+    if diagnosis.keep_seconds:
+        wait += f", for {duration_text(diagnosis.keep_seconds)} at most"
     return f"The job starts again{how}, retry {diagnosis.retry} of {diagnosis.most}{wait}."

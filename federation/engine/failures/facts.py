@@ -8,7 +8,7 @@ from federation.engine.retries import Cause
 
 FIRST_SIGNAL_CODE = 128
 MOST_SIGNAL = 64
-_DEVICE_TEXTS = ("xid", "ecc", "gpu-error", "gpuerror", "gpu-unhealthy", "gpuunhealthy", "gpu-fault", "device-fault")
+DEVICE_TEXTS = ("xid", "ecc", "gpu-error", "gpuerror", "gpu-unhealthy", "gpuunhealthy", "gpu-fault", "device-fault")
 _STORAGE_TEXTS = (
     "ephemeral-storage",
     "ephemeral storage",
@@ -134,6 +134,6 @@ def _seen(pod: PodFacts, facts: Facts) -> frozenset[Seen]:
         found.add(Seen.STORAGE)
     if (facts.cannot_start or pod.ending in _NEVER_RAN) and Seen.STORAGE not in found:
         found.add(Seen.IMAGE)
-    if any(text in taint.lower() for taint in pod.taints for text in _DEVICE_TEXTS):
+    if any(text in taint.lower() for taint in pod.taints for text in DEVICE_TEXTS):
         found.add(Seen.DEVICE)
     return frozenset(found)

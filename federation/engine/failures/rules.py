@@ -17,6 +17,10 @@ MOST_CONDITIONS = 20
 MOST_RETRIES_OF_RULE = 100
 MOST_SECONDS = 24 * 3600
 THOUSANDTHS = 1000
+LEAST_KEPT_SECONDS, MOST_KEPT_SECONDS = 10, 600
+"""How long a place may be kept for a retry, beyond its back-off."""
+MOST_SECONDS_HERE = 600
+"""The longest back-off of a retry whose place is kept."""
 
 
 class FailureClass(StrEnum):
@@ -46,6 +50,7 @@ class Step(StrEnum):
     AGAIN = "again"
     AGAIN_ELSEWHERE = "again_elsewhere"
     MORE_MEMORY = "more_memory"
+    AGAIN_HERE = "again_here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +113,19 @@ class Rule:
     avoid_seconds: int = 0
     memory_milli: int = 0
     """The factor by which memory grows, in thousandths."""
+    keep_seconds: int = 0
+    """How long the place of the failed attempt is kept for the next one, beyond the back-off."""
     most_memory_bytes: int = 0
     """The most memory that a pod gets; 0: as much as the clusters and the quota allow."""
 
     def wait_seconds(self, retry: int) -> int:
         """The seconds before the `retry`-th retry."""
         return min(self.backoff_seconds << min(retry - 1, 20), self.most_backoff_seconds)
+
+    @property
+    def longest_kept_seconds(self) -> int:
+        """The longest time that a place is kept after the end of an attempt, whichever retry it is."""
+        return self.most_backoff_seconds + self.keep_seconds if self.step == Step.AGAIN_HERE else 0
 
     def grown(self, memory_bytes: int) -> int:
         """The memory of the next attempt, in whole MiB; not more than now if it may not grow."""

@@ -9,10 +9,13 @@ from federation.engine import names
 from federation.engine.failures import patterns
 from federation.engine.failures.facts import MOST_SIGNAL, Seen
 from federation.engine.failures.rules import (
+    LEAST_KEPT_SECONDS,
     MOST_CONDITIONS,
+    MOST_KEPT_SECONDS,
     MOST_RETRIES_OF_RULE,
     MOST_RULES,
     MOST_SECONDS,
+    MOST_SECONDS_HERE,
     THOUSANDTHS,
     FailureClass,
     Rule,
@@ -24,7 +27,9 @@ from placement.values.quantities import NotAQuantity, memory_text, whole_bytes
 from .reading import Faults, Fields
 from .spec import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES, Rules
 
-RULE_FIELDS = frozenset(["name", "when", "class", "text", "then", "retries", "backoff", "avoid", "memory"])
+RULE_FIELDS = frozenset(
+    ["name", "when", "class", "text", "then", "retries", "backoff", "avoid", "memory", "keep_seconds"]
+)
 WHEN_FIELDS = frozenset(["exit_codes", "signals", "seen", "pod_sets", "node_taints", "messages", "log"])
 BACKOFF_FIELDS = frozenset(["seconds", "most_seconds"])
 AVOID_FIELDS = frozenset(["what", "seconds"])
@@ -32,6 +37,7 @@ MEMORY_FIELDS = frozenset(["factor", "most"])
 USUAL_RETRIES_OF_RULE = 3
 USUAL_AVOID_SECONDS = 3600
 USUAL_FACTOR_MILLI = 2000
+USUAL_KEPT_SECONDS = 120
 LEAST_FACTOR, MOST_FACTOR = Decimal("1.1"), Decimal(8)
 MOST_TEXT_BYTES = 300
 MOST_CODE = 255
@@ -68,13 +74,13 @@ def _read_rule(given: Fields) -> Rule:
     step = Step(given.choice("then", _STEPS, Step.STOP.value))
     failure_class = given.choice("class", _CLASSES, "")
     is_again = step != Step.STOP
-    for name, steps in (("avoid", {Step.AGAIN_ELSEWHERE}), ("memory", {Step.MORE_MEMORY})):
-        if given.values.get(name) is not None and step not in steps:
-            given.fault(name, "not_allowed", f"only with `then`: {next(iter(steps))}")
+    for name, own in (("avoid", Step.AGAIN_ELSEWHERE), ("memory", Step.MORE_MEMORY), ("keep_seconds", Step.AGAIN_HERE)):
+        if given.values.get(name) is not None and step != own:
+            given.fault(name, "not_allowed", f"only with `then`: {own}")
     for name in ("retries", "backoff"):
         if given.values.get(name) is not None and not is_again:
             given.fault(name, "not_allowed", "a rule that stops the job has no retries")
-    backoff, most_backoff = _read_backoff(given)
+    backoff, most_backoff = _read_backoff(given, MOST_SECONDS_HERE if step == Step.AGAIN_HERE else MOST_SECONDS)
     avoid, avoid_seconds = _read_avoid(given) if step == Step.AGAIN_ELSEWHERE else ("", 0)
     factor, most_memory = _read_memory(given) if step == Step.MORE_MEMORY else (0, 0)
     return Rule(
@@ -89,6 +95,7 @@ def _read_rule(given: Fields) -> Rule:
         avoid=avoid,
         avoid_seconds=avoid_seconds,
         memory_milli=factor,
+        keep_seconds=_read_kept_seconds(given) if step == Step.AGAIN_HERE else 0,
         most_memory_bytes=most_memory,
     )
 
@@ -147,15 +154,20 @@ def _read_patterns(own: Fields, name: str) -> tuple[str, ...]:
     return found
 
 
-def _read_backoff(given: Fields) -> tuple[int, int]:
+def _read_backoff(given: Fields, longest: int) -> tuple[int, int]:
     if given.values.get("backoff") is None:
-        return 0, MOST_SECONDS
+        return 0, longest
     own = Fields(given.values["backoff"], given.at("backoff"), given.faults, BACKOFF_FIELDS)
-    seconds = own.whole("seconds", 0, MOST_SECONDS, 0) or 0
-    most = own.whole("most_seconds", 0, MOST_SECONDS, MOST_SECONDS)
+    seconds = own.whole("seconds", 0, longest, 0) or 0
+    most = own.whole("most_seconds", 0, longest, longest)
     if most is not None and most < seconds:
         own.fault("most_seconds", "out_of_range", "at least `seconds`")
-    return seconds, MOST_SECONDS if most is None else most
+    return seconds, longest if most is None else most
+
+
+def _read_kept_seconds(given: Fields) -> int:
+    found = given.whole("keep_seconds", LEAST_KEPT_SECONDS, MOST_KEPT_SECONDS, USUAL_KEPT_SECONDS)
+    return found or USUAL_KEPT_SECONDS
 
 
 def _read_avoid(given: Fields) -> tuple[str, int]:
@@ -210,6 +222,8 @@ def _rule_json(rule: Rule) -> dict[str, Any]:
     found["backoff"] = {"seconds": rule.backoff_seconds, "most_seconds": rule.most_backoff_seconds}
     if rule.step == Step.AGAIN_ELSEWHERE:
         found["avoid"] = {"what": rule.avoid, "seconds": rule.avoid_seconds}
+    if rule.step == Step.AGAIN_HERE:
+        found["keep_seconds"] = rule.keep_seconds
     if rule.step == Step.MORE_MEMORY:
         most = memory_text(rule.most_memory_bytes) if rule.most_memory_bytes else None
         found["memory"] = {"factor": f"{Decimal(rule.memory_milli) / THOUSANDTHS:f}", "most": most}

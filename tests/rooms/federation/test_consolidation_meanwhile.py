@@ -102,7 +102,7 @@ def test_after_a_long_search_in_vain_none_follows_for_a_while_and_the_reason_sta
 
 
 def test_rounds_at_the_same_time_make_one_plan(waiting, monkeypatch):
-    monkeypatch.setattr("federation.operations.cycle.keep_room", lambda _rooms: None)
+    monkeypatch.setattr("federation.operations.cycle.keep_room", lambda *_: None)
     assert at_once(*[operations.run_scheduling_cycle] * 3) == []
     operations.run_scheduling_cycle()
     assert (Consolidation.objects.count(), Move.objects.count()) == (1, 1)

@@ -78,6 +78,7 @@ def test_a_job_its_attempt_and_its_page_say_why_it_failed_and_what_follows(call,
         "retry_at": None,
         "node": "node",
         "is_infrastructure": False,
+        "kept_place": None,
     }
     assert call(viewer, "get", f"/jobs/{attempt.job_id}/attempts")[1]["items"][0]["failure"] == wanted
     assert Diagnosis.objects.count() == 1

@@ -28,6 +28,8 @@ FULL: list[dict[str, Any]] = [
     {"name": "again", "when": {}, "then": "again", "retries": 3, "backoff": {"seconds": 0, "most_seconds": 86400}},
     {"name": "seven", "when": {"exit_codes": [7]}, "then": "stop"},
 ]  # fmt: skip
+HERE = {"name": "here", "when": {}, "then": "again_here", "retries": 3, "backoff": {"seconds": 0, "most_seconds": 600},
+        "keep_seconds": 45}  # fmt: skip
 
 
 def signed_in(role, path="acme/team"):
@@ -60,11 +62,11 @@ def version_at(client, base):
     return client.get(base).context["page"].version
 
 
-@pytest.mark.parametrize("number", range(len(FULL)))
+@pytest.mark.parametrize("number", range(len(FULL) + 1))
 def test_a_rule_that_is_opened_and_saved_stays_what_it_is(team, number):
-    before = list(put(team, FULL).own)
+    before = list(put(team, [*FULL, HERE]).own)
     client, base = signed_in("manager"), f"/tenants/{team.id}/failure-rules/"
-    path = f"{base}rule/?name={FULL[number]['name']}"
+    path = f"{base}rule/?name={before[number]['name']}"
     assert client.post(path, form_of(client.get(path))).status_code == 302
     assert stored(team) == before
 

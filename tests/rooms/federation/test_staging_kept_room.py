@@ -105,7 +105,7 @@ def test_one_that_is_cancelled_or_suspended_keeps_nothing(waiting, submitter):
 
 def test_a_round_that_was_interrupted_before_it_wrote_the_room_loses_nothing(waiting, submitter, monkeypatch):
     """The wait is committed first; the row still names the room that was kept before."""
-    monkeypatch.setattr("federation.operations.cycle.keep_room", lambda _rooms: None)
+    monkeypatch.setattr("federation.operations.cycle.keep_room", lambda *_: None)
     cycle()
     assert again(waiting).reason_code == "waiting_for_data"
     monkeypatch.setattr("federation.operations.cycle.keep_room", keep_room)
