@@ -61,6 +61,7 @@ from .api.reconciliation import (
 )
 from .api.sharing import NegativeIdleAcceptanceView, NegativeIdleView, PoliciesView, SharingView
 from .api.sharing_preview import SharingPreviewView
+from .api.utilisation import UtilisationView
 from .api.views import PricesView, UsageView
 from .web import (
     anomalies,
@@ -84,6 +85,7 @@ from .web import (
     reconciliation,
     sharing,
     usage,
+    utilisation,
 )
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
@@ -178,6 +180,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("sharing-policies", PoliciesView.as_view(), name="api-sharing-policies"),
     path("sharing-policies/preview", SharingPreviewView.as_view(), name="api-sharing-policies-preview"),
     path("usage", UsageView.as_view(), name="api-usage"),
+    path("utilisation", UtilisationView.as_view(), name="api-utilisation"),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
     path("anomalies/", anomalies.anomalies, name="anomalies"),
@@ -220,6 +223,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("months/<uuid:period_id>/approve/", months.approve, name="month-approve"),
     path("usage/", usage.usage, name="usage"),
     path("usage/files/", files.files, name="files"),
+    path("usage/utilisation/", utilisation.utilisation, name="utilisation"),
     path("prices/", prices.prices, name="prices"),
     path("prices/<uuid:price_id>/", price_corrections.price, name="price"),
     path("prices/egress/", egress.egress, name="egress"),

@@ -6,9 +6,10 @@ from .api import datasets as datasets_api
 from .api import networks as networks_api
 from .api import secrets as secrets_api
 from .api import storages as storages_api
+from .api import telemetry as telemetry_api
 from .api import views
 from .api import windows as windows_api
-from .web import datasets, networks, pages, register, secrets, storages, windows
+from .web import datasets, networks, pages, register, secrets, storages, telemetry, windows
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters", views.ClustersView.as_view(), name="api-clusters"),
@@ -34,6 +35,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path(
         "clusters/<uuid:cluster_id>/networks/<uuid:network_id>", networks_api.NetworkView.as_view(), name="api-network"
     ),
+    path("clusters/<uuid:cluster_id>/prometheus", telemetry_api.PrometheusView.as_view(), name="api-prometheus"),
     path("clusters/<uuid:cluster_id>/windows", windows_api.WindowsView.as_view(), name="api-windows"),
     path("clusters/<uuid:cluster_id>/windows/<uuid:window_id>", windows_api.WindowView.as_view(), name="api-window"),
     path(
@@ -56,6 +58,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/storages/<uuid:storage_id>/remove/", storages.remove, name="storage-remove"),
     path("clusters/<uuid:cluster_id>/networks/", networks.declare, name="network-declare"),
     path("clusters/<uuid:cluster_id>/networks/<uuid:network_id>/remove/", networks.remove, name="network-remove"),
+    path("clusters/<uuid:cluster_id>/prometheus/", telemetry.put, name="prometheus-set"),
+    path("clusters/<uuid:cluster_id>/prometheus/remove/", telemetry.remove, name="prometheus-remove"),
     path("clusters/<uuid:cluster_id>/windows/", windows.plan, name="window-plan"),
     path("clusters/<uuid:cluster_id>/windows/<uuid:window_id>/cancel/", windows.cancel, name="window-cancel"),
     path("clusters/<uuid:cluster_id>/avoided/<uuid:avoided_id>/clear/", pages.clear, name="avoided-node-clear"),

@@ -105,6 +105,13 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "queue": "notify",
         "every_seconds": 15,
     },
+    "measure": {
+        "task": "federation.tasks.measure_utilisation",
+        "inline": "federation.operations.measure_utilisation",
+        "in_turns": True,
+        "queue": "notify",
+        "every_seconds": 300,
+    },
     "prove": {
         "task": "federation.tasks.prove_books",
         "inline": "federation.operations.prove_books",

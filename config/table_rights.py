@@ -77,6 +77,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "billing_commitmenthour": GROWS,
     "billing_negativeidle": KEPT,
     "billing_negativenodehour": KEPT,
+    "billing_utilisationhour": KEPT,
     "billing_invoiceterms": KEPT,
     "billing_invoice": GROWS,
     "billing_invoiceline": GROWS,

@@ -40,6 +40,7 @@ PAGES = {
     "usage": "/usage/?group_by=tenant,flavor",
     "usage-energy": "/usage/?group_by=tenant,flavor&carbon=yes",
     "usage-files": "/usage/files/",
+    "utilisation": "/usage/utilisation/?group_by=tenant,flavor",
     "idle": "/idle/",
     "sharing-policies": "/idle/policies/",
     "node-hours": "/idle/node-hours/",

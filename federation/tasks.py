@@ -85,3 +85,9 @@ def stage_data() -> None:
 def keep_images() -> None:
     """Pulls images to the nodes that should have them."""
     run_exclusively("prepull", operations.keep_images)
+
+
+@shared_task(queue="notify")
+def measure_utilisation() -> None:
+    """Asks the Prometheus of clusters what the GPUs of jobs did, together with other workers."""
+    run_in_turns("measure", operations.measure_utilisation)

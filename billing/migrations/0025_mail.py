@@ -12,7 +12,7 @@ from foundation.rules import rules
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0023_reconciliation'),
+        ('billing', '0024_utilisation'),
         ('tenancy', '0001_squashed_0002_weight'),
     ]
 

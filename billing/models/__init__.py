@@ -60,3 +60,5 @@ from .sharing import NegativeIdle as NegativeIdle
 from .sharing import NegativeNodeHour as NegativeNodeHour
 from .sharing import PoolDay as PoolDay
 from .sharing import SharingPolicy as SharingPolicy
+from .utilisation import TelemetryHour as TelemetryHour
+from .utilisation import UtilisationHour as UtilisationHour

@@ -19,3 +19,4 @@ from .staging import DatasetReplica as DatasetReplica
 from .staging import StagingPlan as StagingPlan
 from .storages import Storage as Storage
 from .storages import TenantSecret as TenantSecret
+from .telemetry import ClusterPrometheus as ClusterPrometheus

@@ -14,7 +14,7 @@ from clusters.drivers.resolve import unsealed_credential
 from clusters.engine.connection import Connection, ConnectionFields, Secret, read_authorities, read_secret
 from clusters.engine.egress import read_server
 from clusters.locks import lock_cluster, lock_cluster_for_removal
-from clusters.models import Cluster, ClusterCredential, Flavor, Network, Node, Storage
+from clusters.models import Cluster, ClusterCredential, ClusterPrometheus, Flavor, Network, Node, Storage
 from clusters.queries.connections import driver_of
 from clusters.queries.visible import cluster_by_id, require_at_owner
 from foundation.outbox import announce
@@ -204,6 +204,7 @@ def remove_cluster(actor: Actor, cluster_id: UUID) -> None:
                 code="cluster_in_use",
             ) from error
         ClusterCredential.objects.filter(cluster_id=cluster_id).delete()
+        ClusterPrometheus.objects.filter(cluster_id=cluster_id).delete()
         Node.objects.filter(cluster_id=cluster_id).delete()
         Flavor.objects.filter(cluster_id=cluster_id).delete()
         Storage.objects.filter(cluster_id=cluster_id).delete()

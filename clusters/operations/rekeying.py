@@ -11,7 +11,8 @@ from django.utils.module_loading import import_string
 from clusters.drivers.resolve import key_ring
 from clusters.engine.sealing import CannotUnseal, KeyRing, Sealed, seal, seal_bound, unseal, unseal_bound
 from clusters.engine.secrets import binding_of
-from clusters.models import ClusterCredential, TenantSecret
+from clusters.engine.telemetry import token_binding
+from clusters.models import ClusterCredential, ClusterPrometheus, TenantSecret
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def rekey_credentials() -> Rekeying:
         moved += ClusterCredential.objects.filter(cluster_id=row.cluster_id, key_id=row.key_id, sealed=held).update(
             key_id=sealed.key_id, sealed=sealed.box
         )
-    for rekey in (_rekey_secrets, *map(import_string, settings.REKEYED_ABOVE)):
+    for rekey in (_rekey_secrets, _rekey_prometheus, *map(import_string, settings.REKEYED_ABOVE)):
         also = rekey(ring)
         moved, already, failed = moved + also.moved, already + also.already_current, [*failed, *also.failed]
     return Rekeying(moved, already, tuple(failed))
@@ -71,4 +72,14 @@ def _rekey_secrets(ring: KeyRing) -> Rekeying:
         TenantSecret.objects.select_related("tenant"),
         lambda row: binding_of(row.id, row.tenant_id, row.name, row.version),
         lambda row: f"secret {row.name} of {row.tenant.path}",
+    )
+
+
+def _rekey_prometheus(ring: KeyRing) -> Rekeying:
+    """The same for the tokens of Prometheus."""
+    return rekeyed(
+        ring,
+        ClusterPrometheus.objects.filter(sealed__isnull=False).select_related("cluster"),
+        lambda row: token_binding(row.cluster_id),
+        lambda row: f"token of the Prometheus of {row.cluster.name}",
     )

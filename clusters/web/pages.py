@@ -23,6 +23,7 @@ from clusters.operations.probing import ProbeRefused
 from clusters.queries.networks import visible_networks
 from clusters.queries.pages import ClusterView, Fleet, cluster_view, fleet_view
 from clusters.queries.storages import StorageLine, storage_lines
+from clusters.queries.telemetry import PrometheusShown, shown_prometheus
 from clusters.queries.visible import cluster_by_id
 from clusters.queries.windows import WindowLine, window_lines
 from foundation.pages import Form, asked, show, typed
@@ -47,14 +48,15 @@ class FleetPage:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The forms on the page of a cluster: of a storage, of an object store, of a network, of its credential, of a maintenance
-    window.
+    """The forms on the page of a cluster: of a storage, of an object store, of a network, of its credential, of its Prometheus, of a
+    maintenance window.
     """
 
     storage: Form = field(default_factory=Form)
     store: Form = field(default_factory=Form)
     network: Form = field(default_factory=Form)
     credential: Form = field(default_factory=Form)
+    prometheus: Form = field(default_factory=Form)
     plan: Form = field(default_factory=Form)
 
 
@@ -75,6 +77,10 @@ class ClusterPage:
     """The network that the viewer declares."""
     credential: Form
     """The credential that the viewer replaces; it never shows what was typed."""
+    telemetry: PrometheusShown | None
+    """The Prometheus of the cluster, for a viewer who manages it."""
+    prometheus: Form
+    """The Prometheus that the viewer sets; its token is never shown."""
     windows: tuple[WindowLine, ...]
     plan: Form
     """The maintenance window that the viewer plans."""
@@ -113,6 +119,8 @@ def show_cluster(
         networks=tuple(visible_networks(actor, cluster_id).order_by("name")),
         network=forms.network,
         credential=forms.credential,
+        telemetry=shown_prometheus(cluster_id) if view.may_manage else None,
+        prometheus=forms.prometheus,
         plan=forms.plan,
     )
     return show(request, "clusters/cluster.html", shown, status=status)

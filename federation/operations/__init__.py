@@ -46,4 +46,5 @@ from .submission import submit_job as submit_job
 from .suspension import request_resumption as request_resumption
 from .suspension import request_suspension as request_suspension
 from .upkeep import ask_for_reconciliation as ask_for_reconciliation
+from .utilisation import measure_utilisation as measure_utilisation
 from .weighing import weigh_failures as weigh_failures

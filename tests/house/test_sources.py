@@ -26,6 +26,7 @@ ALLOWED = {
     "clusters/engine/sealing.py": "a nonce must not follow from a seed",
     "clusters/drivers/resolve.py": "the system's resolver",
     "clusters/drivers/posting.py": "the servers of hooks are outside the gateway",
+    "clusters/drivers/telemetry.py": "a Prometheus is outside the gateway",
     "clusters/drivers/connections.py": "the thread of a process's driver loop, which the simulation replaces",
     "clusters/drivers/kubernetes": "a real cluster's answers come in their own time",
     "clusters/drivers/simulated": "a cluster is outside the gateway; the simulation has its own",

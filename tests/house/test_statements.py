@@ -15,7 +15,7 @@ import pytest
 from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
-from billing.queries import carbon_use, ledger_proof, proof, recorded
+from billing.queries import carbon_use, ledger_proof, proof, recorded, utilisation
 from federation.queries import metering
 from foundation import proofs
 
@@ -42,6 +42,7 @@ TEMPLATES: Mapping[str, Callable[[], list[str]]] = {
     "billing/queries/recorded.py:CREDITS": lambda: _reports(recorded.CREDITS),
     "billing/queries/carbon_use.py:EDGES": lambda: _reports(carbon_use.EDGES),
     "billing/queries/carbon_use.py:MEASURED": lambda: _reports(carbon_use.MEASURED),
+    "billing/queries/utilisation.py:UTILISATION": lambda: _reports(utilisation.UTILISATION),
     "billing/queries/corrected.py:CORRECTED": lambda: [
         recorded.report_statement(words) for words in ([], list(recorded.GROUPS))
     ],
@@ -60,6 +61,7 @@ PASSED_ON = {
     "billing/queries/budget_rates.py:_found",  # RATES_NOW, KNOWN and KEPT_OR_KNOWN
     "billing/queries/carbon_use.py:footprints_of",  # EDGES and MEASURED
     "billing/queries/recorded.py:recorded",  # DAYS, METER_DAYS, PARTS, LOST, CREDITS and CORRECTED
+    "billing/queries/utilisation.py:_sums",  # UTILISATION
     "federation/queries/claimed_attempts.py:_rows",
     "federation/queries/metering.py:_weighed",
     "federation/queries/metering.py:unsettled_runs",
