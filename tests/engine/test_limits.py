@@ -193,7 +193,7 @@ def test_words_that_a_job_chooses_from():
 
 def test_names_of_fields_are_those_of_the_reference():
     for found, expected in (
-        (failure_rules.RULE_FIELDS, "name when class text then retries backoff avoid memory"),
+        (failure_rules.RULE_FIELDS, "name when class text then retries backoff avoid keep_seconds memory"),
         (failure_rules.WHEN_FIELDS, "exit_codes signals seen pod_sets node_taints messages log"),
         (failure_rules.BACKOFF_FIELDS, "seconds most_seconds"),
         (failure_rules.AVOID_FIELDS, "what seconds"),

@@ -14,7 +14,7 @@ ELSEWHERE = ClassHere(UUID(int=4), "hidden", 900, is_default=False, is_open=Fals
 ALL = (ELSEWHERE, MANAGERS, HERE, OPEN)
 WHOLE = {
     "name": "urgent", "value": 500, "description": "Deadlines.", "is_open": False, "is_default": True,
-    "preempts": "lower", "shield_seconds": 0, "grants": [{"role": "manager", "tenant": None}, {"role": None, "tenant": "acme/ops"}],
+    "preempts": "lower", "shield_seconds": 0, "most_running": 4, "most_gpus": "0.5", "grants": [{"role": "manager", "tenant": None}, {"role": None, "tenant": "acme/ops"}],
 }  # fmt: skip
 
 
