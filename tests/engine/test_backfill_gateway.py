@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from simulator.backfill import EasyBackfill
 from simulator.compared import COMPARED, NAMES, easy_backfill
-from simulator.gateways import Known, Running
+from simulator.gateways import GATEWAYS, Known, Running
 from simulator.queues import RatioOrder
 from simulator.simulation import replay
 from simulator.values import Conditions
@@ -174,6 +174,11 @@ def test_it_orders_its_queue_by_response_ratio():
     chosen = easy_backfill().choose([(1, long), (2, short)], seen, 3600.0)
     assert [choice.number for choice in chosen] == [2]
     assert [number for number, _ in RatioOrder().ordered([(1, long), (2, short)], seen, 3600.0)] == [2, 1]
+
+
+def test_each_gateway_has_one_name():
+    assert NAMES[: len(GATEWAYS)] == GATEWAYS
+    assert sorted(NAMES) == sorted({*GATEWAYS, *COMPARED})
 
 
 @pytest.mark.parametrize("name", NAMES[-2:])

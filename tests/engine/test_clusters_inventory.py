@@ -117,7 +117,7 @@ def test_foreign_use_leaves_out_ours_and_what_has_ended():
     inventory.see_pods(
         "listed",
         [
-            pod("a", cpu="1", gpu="1"),
+            pod("a", cpu="1", gpu="3"),
             pod("b", ours=True, cpu="4", gpu="2"),
             pod("c", phase="Succeeded"),
             pod("d", phase="Failed"),
@@ -125,8 +125,8 @@ def test_foreign_use_leaves_out_ours_and_what_has_ended():
         ],
     )
     snapshot = inventory.snapshot()
-    assert snapshot.foreign == {"n1": ForeignUse(1000, 0, 1, {"nvidia.com/gpu": 1})}
-    assert snapshot.used_devices == {"n1": {"nvidia.com/gpu": 3}}
+    assert snapshot.foreign == {"n1": ForeignUse(1000, 0, 1, {"nvidia.com/gpu": 3})}
+    assert snapshot.used_devices == {"n1": {"nvidia.com/gpu": 5}}
     assert [seen.name for seen in snapshot.nodes] == ["n1"]
 
 
@@ -213,7 +213,7 @@ pods = st.builds(
     ours=st.booleans(),
     phase=st.sampled_from(["Pending", "Running", "Succeeded"]),
     cpu=st.sampled_from(["1", "250m"]),
-    gpu=st.sampled_from(["0", "1"]),
+    gpu=st.sampled_from(["0", "1", "3"]),
 )
 events = st.one_of(
     st.tuples(st.sampled_from(["changed", "deleted"]), pods.map(lambda seen: [seen])),

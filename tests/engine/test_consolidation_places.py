@@ -7,13 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from placement.cycle.cycle import decide
-from placement.preemption.consolidation import MOST_MORE, MOST_TRIALS
+from placement.cycle.cycle import decide, run
+from placement.preemption.consolidation import MOST_CONSIDERED, MOST_MORE, MOST_TRIALS, consolidate
 from placement.preemption.consolidation_texts import claims_of
 from placement.preemption.rehearsal import Rehearsal
 from placement.values.advance import latest_end
 from placement.values.budgets import BudgetState, BudgetWindow
 from placement.values.preemption import Leaving, RoomClaim
+from placement.values.reason_codes import ReasonCode
 
 from .consolidation_worlds import gang, moving_world, planned
 from .fleets import NOW, job, limit, pods, snapshot, window
@@ -84,6 +85,33 @@ def test_a_search_in_vain_ends_after_a_bounded_number_of_trials(monkeypatch):
         monkeypatch.setattr(Rehearsal, name, lambda *given, inner=inner: tried.append(1) or inner(*given))
     assert planned(moving_world(clusters, runs, waiting, share=10.0)).decision is None
     assert 8 <= len(tried) <= MOST_TRIALS + 8 * (MOST_MORE + 2)
+
+
+@pytest.mark.parametrize(
+    ("trials", "most"),
+    [(0, 9), (1, MOST_CONSIDERED), (MOST_TRIALS // 2, 2), (MOST_TRIALS // 2 - 1, 3), (MOST_TRIALS, 1)],
+)
+def test_a_cycle_searches_moves_for_few_jobs_with_trials_that_all_share(monkeypatch, trials, most):
+    """A job for which nothing could be moved costs no search, and jobs alike share one."""
+    left = []
+
+    class InVain:
+        def __init__(self, given, job, wait, most_trials):
+            left.append(most_trials)
+            self.trials = trials
+
+        def decide(self):
+            return "in vain"
+
+    monkeypatch.setattr("placement.preemption.consolidation._Planner", InVain)
+    runs, kinds = two_halves(), [gang(shape=f"s{number}") for number in range(9)]
+    alike = gang(shape="s0")
+    given_world = replace(moving_world([full("aa", runs)], runs, kinds[0]), queue=(*kinds, alike))
+    decisions, cycle = run(given_world)
+    waits = {wait.job_id: wait._replace(code=ReasonCode.WAITING_FOR_SHARE) for wait in decisions.waits}
+    found = consolidate(given_world, cycle, [waits[one.id] for one in (kinds[0], alike, *kinds[1:])], exact=8)
+    assert set(found.why_not) == {one.id for one in (alike, *kinds[:most])}
+    assert left == [MOST_TRIALS - trials * number for number in range(most)]
 
 
 def test_quota_of_the_new_place_is_kept_while_the_job_is_still_being_stopped():

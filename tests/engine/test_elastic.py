@@ -231,6 +231,16 @@ def test_quota_bounds_what_is_kept_and_a_larger_size_is_not_kept():
     assert victim.kept is None
 
 
+def test_a_stopped_job_without_a_smaller_place_takes_none_from_the_next():
+    larger, request = running(1, 1, 2, ["c1-n0", "c1-n1"], priority=10)
+    smaller, stays = run_on(2, {"c1-n2": 2}, gpus=4), run_on(3, {"c1-n3": 1}, gpus=4, priority=100)
+    requests = [request, elastic(1, 2, gpus=4, id=smaller.job_id)]
+    decision = shrunk(job(pods(3, 8), priority=100), [larger, smaller, stays], requests, racks="aaaa")
+    kept = {victim.run.attempt_id.int: victim.kept for victim in decision.victims}
+    assert kept[1] is None
+    assert kept[2].nodes == ("c1-n3",)
+
+
 def test_a_node_is_not_kept_for_two_jobs():
     run = run_on(1, {"c1-n0": 2}, gpus=4)
     decision = shrunk(job(pods(1, 4), priority=100), [run], [elastic(1, 2, gpus=4, id=run.job_id)], racks="a")

@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.engine.failures.facts import Seen
+from federation.engine.failures.diagnoses import History, judge_without_logs
+from federation.engine.failures.facts import Facts, PodFacts, Seen
 from federation.engine.failures.patterns import PRESETS
-from federation.engine.failures.rules import MOST_RULES, FailureClass, Step
+from federation.engine.failures.rules import MOST_RULES, FailureClass, Rule, RuleSet, Step
 from federation.engine.intake.failure_rules import read_tenants_rules, rules_json, rules_of
 from federation.engine.intake.normal_form import shape_of, spec_json
 from federation.engine.intake.reading import Refused
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
+from federation.engine.retries import Cause
 
 SPEC = {"name": "train", "pod_sets": [{"name": "main", "image": "registry.example/a:1", "cpu": "1", "memory": "1Gi"}]}
 
@@ -259,3 +261,14 @@ def test_what_a_rule_leaves_out_has_its_usual_value():
     assert rules_json([read(then="more_memory", memory={"factor": "1.25", "most": "64Gi"})])[0]["memory"] == {
         "factor": "1.25", "most": "64Gi",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("step", Step)
+def test_what_a_rule_says_for_another_step_does_not_count(step):
+    rule = Rule("x", step=step, retries=3, avoid="cluster", avoid_seconds=60, memory_milli=1500, keep_seconds=90)
+    failed = Facts(Cause.PROGRAM, [PodFacts("p0", pod_set="main", node="n1", exit_code=1)])
+    found = judge_without_logs([RuleSet("Job", [rule])], failed, History())
+    assert (found.rule, found.step) == ("Job: x", step)
+    assert (found.avoid, found.avoid_seconds) == (("cluster", 60) if step == Step.AGAIN_ELSEWHERE else ("", 0))
+    assert found.keep_seconds == (90 if step == Step.AGAIN_HERE else 0)
+    assert found.growth is (rule if step == Step.MORE_MEMORY else None)

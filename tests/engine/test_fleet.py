@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import placement.fleet.fleet
+from placement.cycle.cycle import decide
 from placement.fleet.fleet import FleetIndex
 
-from .fleets import A100, H100, cluster, flavor, node
+from .fleets import A100, H100, cluster, flavor, job, node, pods, snapshot
 
 
 def by_flavor(fleet, values):
@@ -79,3 +80,21 @@ def test_two_threads_that_share_an_index_each_get_the_fleet_of_their_own_cluster
         is_building.wait()
         second = threads.submit(index.fleet, new)
     assert [[one.id for one in found.result().clusters] for found in (first, second)] == [[new[0].id]] * 2
+
+
+@pytest.mark.parametrize(
+    ("level", "domains"),
+    [
+        ("zone", [("z1", "b", "r"), ("z2", "b", "r"), ()]),
+        ("block", [("z", "b1", "r"), ("z", "b2", "r"), ("z",)]),
+        ("rack", [("z", "b", "r1"), ("z", "b", "r2"), ("z", "b")]),
+        ("clique", [("z", "b", "r", "q1"), ("z", "b", "r", "q2"), ("z", "b", "r", "")]),
+    ],
+)
+def test_a_node_of_no_domain_of_a_level_is_in_none_of_them(level, domains):
+    of, gang = flavor(), job(pods(2, 8), level=level, mode="required")
+    nodes = [node(f"n{n}", of, domain=one[:3], clique="".join(one[3:])) for n, one in enumerate(domains)]
+    assert not decide(snapshot([cluster(1, nodes, [of])], [gang])).placements
+    beside = node("n3", of, domain=domains[1][:3], clique="".join(domains[1][3:]))
+    [placed] = decide(snapshot([cluster(1, [*nodes, beside], [of])], [gang])).placements
+    assert placed.pod_sets[0].nodes == {"n1": 1, "n3": 1}

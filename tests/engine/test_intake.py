@@ -42,6 +42,9 @@ def test_the_longest_and_furthest_reservations_are_read():
     assert read_reservation(wanted(ends_at=at(days=30)), NOW).ends_at == NOW + timedelta(days=30)
     assert read_reservation(wanted(starts_at=at(), ends_at=at(minutes=3)), NOW).starts_at == NOW
     assert read_reservation(wanted(starts_at=at(days=366), ends_at=at(days=367), count=1000), NOW).count == 1000
+    assert read_reservation(wanted(tenant="a" * 1100), NOW).tenant_path == "a" * 1100
+    for seconds in (None, 180, 24 * 3600):
+        assert read_reservation(wanted(recall_seconds=seconds), NOW).recall_seconds == seconds
 
 
 def faults_of(read, *given):
@@ -54,6 +57,7 @@ def faults_of(read, *given):
     ("changed", "faults"),
     [
         ({"tenant": None}, {"tenant": "required"}),
+        ({"tenant": "a" * 1101}, {"tenant": "too_long"}),
         ({"name": None}, {"name": "required"}),
         ({"name": "Not A Name"}, {"name": "bad_format"}),
         ({"name": "a" * 64}, {"name": "too_long"}),
@@ -66,7 +70,10 @@ def faults_of(read, *given):
         ({"ends_at": at(days=30, seconds=1)}, {"ends_at": "out_of_range"}),
         ({"count": 0}, {"count": "out_of_range"}),
         ({"count": 1001}, {"count": "out_of_range"}),
+        ({"recall_seconds": 179}, {"recall_seconds": "out_of_range"}),
+        ({"recall_seconds": 24 * 3600 + 1}, {"recall_seconds": "out_of_range"}),
         ({"cluster": "Bad"}, {"cluster": "bad_format"}),
+        ({"cluster": "a" * 64}, {"cluster": "too_long"}),
         ({"cluster": "east", "constraints": {"clusters": ["west"]}}, {"cluster": "conflict"}),
         ({"constraints": {"overflow": [{"after_seconds": 0}]}}, {"constraints.overflow": "not_allowed"}),
         ({"constraints": {"reservation": "00000000-0000-0000-0000-000000000001"}}, {"constraints.reservation": "not_allowed"}),

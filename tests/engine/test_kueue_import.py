@@ -309,3 +309,19 @@ def test_a_weight_is_kept_within_its_bounds_or_told(weight, kept, is_told):
     found = imported(manifest("ClusterQueue", "a", fairSharing={"weight": weight}))
     assert read_tree(found.text).items[Key(Kind.WEIGHT, "a")] == {"weight": kept}
     assert any("becomes" in one for one in found.warnings) is is_told
+
+
+def test_labels_of_cohorts_and_queues_become_labels_of_their_tenants():
+    cohort, queue = manifest("Cohort", "lab"), manifest("ClusterQueue", "team", cohortName="lab")
+    cohort["metadata"]["labels"] = {"site": "north", "example.org/cost-centre": "7"}
+    queue["metadata"]["labels"] = {"owner": "ann", "bad label": "x", "number": 1}
+    found = imported(cohort, queue)
+    items = read_tree(found.text).items
+    assert {key.tenant: value for key, value in items.items() if key.kind is Kind.LABELS} == {
+        "lab": {"labels": {"site": "north", "example.org/cost-centre": "7"}},
+        "lab/team": {"labels": {"owner": "ann"}},
+    }
+    assert [one for one in found.warnings if "is not a label here" in one] == [
+        "ClusterQueue team: its label bad label is not a label here; it is left out",
+        "ClusterQueue team: its label number is not a label here; it is left out",
+    ]

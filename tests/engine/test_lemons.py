@@ -123,3 +123,15 @@ def test_the_tail_of_a_poisson_distribution_is_one_minus_its_beginning(least, me
 def test_no_failure_is_certain_and_without_a_mean_there_are_none():
     assert (poisson_tail(0, 0.0), poisson_tail(0, 3.0), poisson_tail(-1, 3.0)) == (1.0, 1.0, 1.0)
     assert (poisson_tail(1, 0.0), poisson_tail(1, -1.0)) == (0.0, 0.0)
+
+
+def test_a_lemon_is_told_with_how_many_runs_failures_jobs_and_groups_show_it():
+    """Also if nothing ever ended well on it."""
+    elsewhere = [run for run in runs(5, {}, usual=0.0) if run.node != "n5"]
+    bad = [NodeRun("c", "n5", f"bad{number}", f"g{number % 4}", True) for number in range(40)]
+    [lemon] = find_lemons([*elsewhere, *bad, *bad[:5]], {"c": NODES})
+    assert (lemon.cluster, lemon.node) == ("c", "n5")
+    assert (lemon.failures, lemon.runs, lemon.jobs, lemon.groups) == (40, 40, 40, 4)
+    good = [NodeRun("c", "n5", f"good{number}", "g0", False) for number in range(7)]
+    [lemon] = find_lemons([*elsewhere, *bad, *good], {"c": NODES})
+    assert (lemon.failures, lemon.runs, lemon.jobs, lemon.groups) == (40, 47, 40, 4)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import numpy as np
+import pytest
 
 from placement.answers.quotes import quote
 from placement.cycle.cycle import decide
@@ -145,3 +146,14 @@ def test_a_node_without_a_resource_that_others_have_has_none_of_it():
     nodes = [with_others(node("a", H, 8, 8), rdma=8), node("b", H, 8, 8)]
     (pool,) = fleet_of([cluster(1, nodes, [H])]).pools
     assert pool.capacity[-1].tolist() == pool.free[-1].tolist() == [8, 0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [((RDMA, 1), "no_such_resource"), ((PAGES, 3072), "never_fits"), ((PAGES, 2048), "not_enough_free")],
+)
+def test_what_even_an_empty_node_lacks_is_lacking_for_good(asked, code):
+    full = cluster(1, [with_others(node("n1", H, 8, 0), pages=2048)], [H])
+    [wait] = outcome(job(asking(asked)), clusters=[full]).waits
+    [reason] = wait.per_cluster
+    assert (reason.code, reason.is_for_good) == (code, code != "not_enough_free")

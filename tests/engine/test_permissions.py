@@ -11,13 +11,18 @@ from clusters.engine.addresses import NEVER_REACHED
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import (
     CREATE_SECRETS,
+    EVERY_ACCOUNT_HAS,
+    FORMERLY,
     MOST_EXCESS,
     MOST_RULES,
     MOST_TERMS,
     NAMESPACE,
+    OF_GANGS,
     OF_SESSIONS,
+    OPTIONAL_RIGHTS,
     ROLE,
     SERVICE_ACCOUNT,
+    TELLTALES,
     Comparison,
     Right,
     compare,
@@ -135,6 +140,23 @@ def test_a_credential_of_an_earlier_manifest_creates_no_secrets_and_lacks_nothin
     for verb in ("get", "list", "watch", "delete", "update", "patch", "deletecollection"):
         rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": [verb]}
         assert compare([[*RULES, rule]]).excess == (Right("", "secrets", verb),)
+
+
+def test_rights_that_earlier_manifests_granted_only_read_and_are_no_harm():
+    """They are an excess of the role, of a kind that a thief has no use for."""
+    read = {(right.group, right.resource) for right in ROLE if right.verb in {"get", "list", "create"}}
+    for right in FORMERLY:
+        assert right.verb in {"get", "list"}
+        assert (right.group, right.resource) in read | {("", "events")}
+    assert FORMERLY.isdisjoint(ROLE | TELLTALES | EVERY_ACCOUNT_HAS)
+    for right in FORMERLY:
+        rule = {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
+        assert compare([[*RULES, rule]]).excess == (right,)
+
+
+def test_rights_that_may_be_missing_are_of_the_role_and_no_right_that_must_not_be_had_is():
+    assert OF_GANGS | OPTIONAL_RIGHTS <= ROLE
+    assert TELLTALES.isdisjoint(ROLE | EVERY_ACCOUNT_HAS)
 
 
 def test_the_published_rules_fit():

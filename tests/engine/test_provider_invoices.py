@@ -34,6 +34,7 @@ def test_lines_are_read_exactly_in_their_order():
     [
         ("north,2026-13,A,1,USD", "line 3, column month"),
         ("north,1999-12,A,1,USD", "line 3, column month"),
+        ("north,2200-01,A,1,USD", "line 3, column month"),
         ("north,2026-10-01,A,1,USD", "line 3, column month"),
         ("north,\uff12026-10,A,1,USD", "line 3, column month"),
         ("north,2026-10,A,0,USD", "line 3, column amount"),
@@ -93,3 +94,13 @@ def test_a_formula_is_a_reference_like_any_other():
     """It is made inert where it is written for spreadsheets."""
     (line,) = read_provider_invoices(f"{HEAD}north,2026-10,=HYPERLINK(1),1,USD\n")
     assert line.reference == "=HYPERLINK(1)"
+
+
+@pytest.mark.parametrize("month", [date(2000, 1, 1), date(2199, 12, 1)])
+def test_a_line_goes_as_far_as_its_limits(month):
+    cells = ("n" * 63, f"{month:%Y-%m}", "r" * 120, f"-{'9' * 15}.{'9' * 12}", "USD")
+    head = HEAD.replace("currency", "currency,note")
+    (line,) = read_provider_invoices(f"{head}{','.join(cells)},{'t' * 500}\n")
+    assert line == BilledLine(cells[0], month, cells[2], Decimal(cells[3]), "USD", "t" * 500)
+    with pytest.raises(NotProviderInvoices, match="line 2, column note"):
+        read_provider_invoices(f"{head}{','.join(cells)},{'t' * 501}\n")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.engine.mig import PROFILES, fewest_gpus, holds, mix_of, profiles_of
+from clusters.engine.gpu_models import usual_memory_mib
+from clusters.engine.mig import PROFILES, fewest_gpus, holds, mix_of, most_of, profiles_of
 from placement.answers.repartition import WHOLE, Sliceable, Waiting, proposals
 from tests.laws import among, examples
 
@@ -44,6 +45,21 @@ LONG = timedelta(hours=10)
 )
 def test_a_gpu_holds_what_the_vendor_lists(slices, is_one):
     assert holds(MODEL, mix_of(slices)) is is_one
+
+
+@pytest.mark.parametrize("model", PROFILES)
+def test_a_profile_is_named_by_its_slices_and_its_part_of_the_models_memory(model):
+    """As NVIDIA names them: memory by the places that a slice takes, rounded to whole gigabytes."""
+    profiles, gigabytes = PROFILES[model], usual_memory_mib(model) // 1024
+    # slices, places, and how many of them one GPU can have
+    shapes = [(1, 1, 7), (1, 2, 4), (2, 2, 3), (3, 4, 2), (4, 4, 1), (7, 8, 1)]
+    if model == "A30":
+        shapes = [(1, 1, 4), (2, 2, 2), (4, 4, 1)]
+    whole = shapes[-1][1]
+    names = tuple(f"{slices}g.{(2 * gigabytes * places + whole) // (2 * whole)}gb" for slices, places, _ in shapes)
+    assert profiles_of(model) == names
+    assert [(one.places, most_of(model, one.name)) for one in profiles] == [shape[1:] for shape in shapes]
+    assert all(0 <= start <= whole - one.places for one in profiles for start in one.starts)
 
 
 def test_models_without_slices_hold_none():

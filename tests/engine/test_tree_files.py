@@ -255,6 +255,28 @@ def test_a_faulty_item_is_not_also_one_that_the_file_has_twice():
     assert fault_of("limits", [{"resource": "gpu", "nominal": "x"}, {"resource": "gpu", "nominal": 2}]) == [
         ("limits[0].nominal", "not_a_quantity")
     ]
+    assert fault_of("limits", ["gpu", "gpu"]) == [("limits[0]", "wrong_type"), ("limits[1]", "wrong_type")]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "where", "code"),
+    [
+        ("limits", [{"resource": "gpu", "nominal": ""}], "limits[0].nominal", "not_a_quantity"),
+        (
+            "limits",
+            [{"resource": "gpu", "nominal": 1, "lending_limit": ""}],
+            "limits[0].lending_limit",
+            "not_a_quantity",
+        ),
+        ("user_limits", [{"resource": "gpu", "most": ""}], "user_limits[0].most", "not_a_quantity"),
+        ("budgets", [{"gpu_hours": "", "period": "month"}], "budgets[0].gpu_hours", "bad_format"),
+        ("weight", "", "weight", "bad_format"),
+        ("invoice_terms", {"tax_rate": ""}, "invoice_terms.tax_rate", "bad_format"),
+    ],
+)
+def test_an_empty_text_is_no_amount(field, value, where, code):
+    """It once counted as 0, or as if the field was absent."""
+    assert fault_of(field, value) == [(where, code)]
 
 
 def test_a_list_has_five_hundred_entries_at_most():

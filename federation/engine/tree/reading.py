@@ -112,7 +112,9 @@ class _Tree:
         for index, value in enumerate(fields.array(name, most=MOST_ENTRIES)):
             where = f"{fields.at(name)}[{index}]"
             own, before = Fields(value, where, self._faults, KNOWN[kind]), len(self._faults.found)
-            name_, item = read(own) if isinstance(value, dict) else ("", {})
+            if not isinstance(value, dict):
+                continue
+            name_, item = read(own)
             if len(self._faults.found) == before:
                 self._add(Key(kind, path, name_), item, where, "", own)
 
@@ -144,7 +146,7 @@ class _Tree:
         if fields.values.get("weight") is None:
             return
         self._sections.add((Kind.WEIGHT, path))
-        weight = _decimal(fields, "weight", fields.quantity("weight"))
+        weight = _decimal(fields, "weight")
         if weight is None:
             return
         if not LEAST_WEIGHT <= weight <= MOST_WEIGHT or weight != round(weight, 2):
@@ -226,7 +228,7 @@ def _budget(fields: Fields) -> Entry:
         code = "given_twice" if given else "required"
         fields.fault("amount", code, "give either amount with currency, or gpu_hours")
         return "", {}
-    number = _decimal(fields, given[0], fields.quantity(given[0], most_bytes=20)) or Decimal(0)
+    number = _decimal(fields, given[0], most_bytes=20) or Decimal(0)
     currency = fields.text("currency", default="", most_bytes=3)
     if (given == ["amount"]) != bool(re.fullmatch(r"[A-Z]{3}", currency)):
         fields.fault("currency", "bad_format", "three letters such as EUR beside amount, and none beside gpu_hours")
@@ -253,7 +255,7 @@ def _budget(fields: Fields) -> Entry:
 
 def _invoice_terms(fields: Fields) -> Entry:
     texts = {name: _line(fields, name, most) for name, most in LENGTHS_OF_TERMS.items()}
-    rate = None if fields.values.get("tax_rate") is None else _decimal(fields, "tax_rate", fields.quantity("tax_rate"))
+    rate = None if fields.values.get("tax_rate") is None else _decimal(fields, "tax_rate")
     days = fields.whole("payment_days", 0, 365, 30)
     return "", {**texts, "tax_rate": None if rate is None else plain(rate), "payment_days": days}
 
@@ -333,8 +335,8 @@ def _resource(fields: Fields) -> str:
 
 
 def _amount(fields: Fields, name: str, resource: str) -> str:
-    text = fields.quantity(name, most_bytes=40)
-    if not text or not is_resource(resource):
+    text = _quantity(fields, name, most_bytes=40)
+    if text is None or not is_resource(resource):
         return "0"
     try:
         return format_amount(resource, parse_amount(resource, text))
@@ -343,15 +345,24 @@ def _amount(fields: Fields, name: str, resource: str) -> str:
         return "0"
 
 
-def _decimal(fields: Fields, name: str, text: str) -> Decimal | None:
+def _decimal(fields: Fields, name: str, *, most_bytes: int = 32) -> Decimal | None:
+    text = _quantity(fields, name, most_bytes=most_bytes)
+    if text is None:
+        return None
     try:
         if NUMBER.fullmatch(text) and Decimal(text) <= MOST_MONEY:
             return Decimal(text)
     except InvalidOperation:
         pass
-    if text:
-        fields.fault(name, "bad_format", "a number such as 500 or 2.50, with up to 6 decimals")
+    fields.fault(name, "bad_format", "a number such as 500 or 2.50, with up to 6 decimals")
     return None
+
+
+def _quantity(fields: Fields, name: str, *, most_bytes: int) -> str | None:
+    """The text of an amount, which may be empty; None after a fault."""
+    before = len(fields.faults.found)
+    text = fields.quantity(name, most_bytes=most_bytes)
+    return text if len(fields.faults.found) == before else None
 
 
 def _day(fields: Fields, name: str) -> str | None:
