@@ -44,6 +44,7 @@ from .api.node_hours import (
     NodeHourAcceptanceView,
 )
 from .api.opencost import AllocationView, AssetsView
+from .api.own_costs import PriceModelView
 from .api.periods import (
     PeriodCloseView,
     PeriodClosingCancelView,
@@ -62,7 +63,7 @@ from .api.reconciliation import (
 from .api.sharing import NegativeIdleAcceptanceView, NegativeIdleView, PoliciesView, SharingView
 from .api.sharing_preview import SharingPreviewView
 from .api.utilisation import UtilisationView
-from .api.views import PricesView, UsageView
+from .api.views import PricesView, PriceView, UsageView
 from .web import (
     anomalies,
     budgets,
@@ -80,6 +81,7 @@ from .web import (
     lost_work,
     months,
     node_hours,
+    own_costs,
     price_corrections,
     prices,
     reconciliation,
@@ -118,6 +120,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("commitments/plan", CommitmentsPlanView.as_view(), name="api-commitments-plan"),
     path("commitments/report", CommitmentsReportView.as_view(), name="api-commitments-report"),
     path("prices", PricesView.as_view(), name="api-prices"),
+    path("prices/model", PriceModelView.as_view(), name="api-prices-model"),
+    path("prices/<uuid:price_id>", PriceView.as_view(), name="api-price"),
     path("prices/<uuid:price_id>/corrections", CorrectionsView.as_view(), name="api-price-corrections"),
     path("credit-policies", CreditPoliciesView.as_view(), name="api-credit-policies"),
     path("credit-policies/preview", CreditPreviewView.as_view(), name="api-credit-policies-preview"),
@@ -226,6 +230,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("usage/utilisation/", utilisation.utilisation, name="utilisation"),
     path("prices/", prices.prices, name="prices"),
     path("prices/<uuid:price_id>/", price_corrections.price, name="price"),
+    path("prices/own-costs/", own_costs.own_costs, name="own-costs"),
     path("prices/egress/", egress.egress, name="egress"),
     path("prices/egress/<uuid:price_id>/end/", egress.end, name="egress-end"),
 ]

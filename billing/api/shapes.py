@@ -9,15 +9,19 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from billing.engine.own_costs import steps_of, stored_costs
 from billing.models import MOST_INTERRUPTIONS, Price
 from billing.queries import UsageReport, UsageRow
 from billing.queries.carbon_report import CarbonRow
 from foundation.plain_json import instant
 from foundation.shapes import Instant, StrictShape, Text
 
+from .own_cost_shapes import ModelShown, OwnCostsShape, show_model
+
 AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 CURRENCY = re.compile(r"[A-Z]{3}")
 DEFAULT_CURRENCY = "USD"
+CAPACITY_TYPES = ("on_demand", "spot", "reserved")
 
 
 class MoneyShape(serializers.Serializer[Any]):
@@ -62,10 +66,9 @@ class PriceCreate(StrictShape):
 
     cluster = Text(max_length=63, help_text="Name.")
     flavor = Text(max_length=120, help_text="Name of a flavor that the cluster offers.")
-    capacity_type = serializers.ChoiceField(
-        ["on_demand", "spot", "reserved"], required=False, help_text="By default the flavor's."
-    )
-    unit_price = Money()
+    capacity_type = serializers.ChoiceField(CAPACITY_TYPES, required=False, help_text="By default the flavor's.")
+    unit_price = Money(required=False, help_text="Either this or `model`.")
+    model = OwnCostsShape(required=False, help_text="The costs that give the unit's price and its currency.")
     cpu_price = Money(
         required=False,
         allow_null=True,
@@ -97,6 +100,10 @@ class PriceShown(serializers.Serializer[Any]):
     effective_from = Instant()
     effective_until = Instant(allow_null=True)
     created_at = Instant()
+    model = ModelShown(
+        allow_null=True,
+        help_text="The costs that gave `unit_price`; null if it was given, and for those who may not set it.",
+    )
 
 
 class CarbonShown(serializers.Serializer[Any]):
@@ -174,8 +181,9 @@ class UsageShown(serializers.Serializer[Any]):
         return {**super().get_fields(), "from": Instant(), "to": Instant()}
 
 
-def show_price(price: Price) -> dict[str, Any]:
-    """A price as the API shows it."""
+def show_price(price: Price, *, with_costs: bool) -> dict[str, Any]:
+    """A price as the API shows it; `with_costs`: also the own costs that gave it, which are the owner's."""
+    costs = stored_costs(price.own_costs) if with_costs and price.own_costs else None
     return {
         "id": str(price.id),
         "cluster": price.rate.cluster.name,
@@ -189,6 +197,7 @@ def show_price(price: Price) -> dict[str, Any]:
         "effective_from": instant(price.valid.lower),
         "effective_until": instant(price.valid.upper),
         "created_at": instant(price.created_at),
+        "model": None if costs is None else show_model(costs, steps_of(costs)),
     }
 
 

@@ -58,7 +58,7 @@ class Price(models.Model):
 
     `cpu_price` and `memory_price` apply to a pod's cores and memory, in addition to its units; null if the unit's price
     includes them. Only spot capacity has `interruptions_per_hour` (trigger). After insertion, only the end of `valid`
-    may move earlier, and never into time that was charged (trigger).
+    may move earlier, and never into time that was charged (trigger). A price with `own_costs` is what they give (trigger).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -77,6 +77,9 @@ class Price(models.Model):
     )
     valid = DateTimeRangeField(help_text="Half-open, UTC.")
     created_at = models.DateTimeField(db_default=Now())
+    own_costs = models.JSONField(
+        null=True, help_text="The inputs of the price from own costs, with their formula; null: it was given."
+    )
 
     class Meta:
         constraints = [

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Max, Q
@@ -10,6 +11,7 @@ from psycopg.types.range import TimestamptzRange
 
 from billing import locks
 from billing.engine.currencies import CURRENCIES
+from billing.engine.own_costs import FORMULA, OwnCosts, Steps, rate_of, steps_of
 from billing.engine.rating import whole_milliseconds
 from billing.models import Budget, EgressPrice, Meter, Price, Rate, ReplacedSegment
 from billing.queries.budget_rates import Pair, known_rates
@@ -46,6 +48,13 @@ class NewPrice:
     memory_price: Decimal | None = None
     interruptions_per_hour: Decimal | None = None
     """Of spot capacity; None: the default from the settings."""
+    own_costs: OwnCosts | None = None
+    """What gives `unit_price` and `currency`; None: they were given."""
+
+    @classmethod
+    def from_own_costs(cls, cluster_name: str, flavor: str, costs: OwnCosts, **more: Any) -> "NewPrice":
+        """The price that these costs give; `more`: the other fields."""
+        return cls(cluster_name, flavor, rate_of(costs), costs.currency, own_costs=costs, **more)
 
 
 def create_price(actor: Actor, wanted: NewPrice) -> Price:
@@ -75,6 +84,7 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
             memory_price=wanted.memory_price,
             currency=wanted.currency,
             interruptions_per_hour=wanted.interruptions_per_hour,
+            own_costs=wanted.own_costs and wanted.own_costs.stored(),
             valid=TimestamptzRange(begins, None),
         )
         record_audit(
@@ -93,9 +103,20 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
                 "interruptions_per_hour": _text(wanted.interruptions_per_hour),
                 "currency": wanted.currency,
                 "effective_from": instant(begins),
+                **({} if wanted.own_costs is None else {"formula": FORMULA}),
             },
         )
     return Price.objects.select_related("rate__cluster").get(id=price.id)
+
+
+def try_own_costs(actor: Actor, wanted: NewPrice, costs: OwnCosts) -> Steps:
+    """How the price comes about from its costs; stores nothing. For those who may set it: raises as `create_price` does for the
+    cluster, the flavor and its capacity type.
+    """
+    cluster = cluster_by_name(actor, wanted.cluster_name)
+    require_at_owner(actor, cluster, Permission.MANAGE_PRICES)
+    _capacity_type(cluster, wanted)
+    return steps_of(costs)
 
 
 def _text(amount: Decimal | None) -> str | None:

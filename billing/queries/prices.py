@@ -12,7 +12,8 @@ from django.db.models import QuerySet
 from billing.engine.rating import PriceSpan
 from billing.models import Price
 from clusters.queries import cluster_by_name, visible_clusters
-from tenancy.queries import Actor
+from tenancy.engine.roles import Permission
+from tenancy.queries import Actor, visible_tenants
 
 RateKey = tuple[UUID, str, str]
 """Cluster id, flavor name, capacity type."""
@@ -82,3 +83,11 @@ def visible_prices(actor: Actor, *, cluster_name: str = "", flavor: str = "") ->
     else:
         prices = prices.filter(rate__cluster__in=visible_clusters(actor))
     return prices.filter(rate__flavor=flavor) if flavor else prices
+
+
+def owners_of_costs(actor: Actor) -> frozenset[UUID]:
+    """The owners of clusters whose own costs the actor may see: those whose prices they may set."""
+    owners = Price.objects.filter(own_costs__isnull=False).values("rate__cluster__owner_id")
+    return frozenset(
+        visible_tenants(actor, Permission.MANAGE_PRICES).filter(id__in=owners).values_list("id", flat=True)
+    )

@@ -49,10 +49,10 @@ CREATE OR REPLACE FUNCTION billing_guard_price() RETURNS trigger LANGUAGE plpgsq
 BEGIN
     IF TG_OP = 'UPDATE' AND (
         (NEW.id, NEW.rate_id, NEW.unit_price, NEW.cpu_price, NEW.memory_price, NEW.interruptions_per_hour, NEW.currency,
-         NEW.created_at, lower(NEW.valid))
+         NEW.created_at, NEW.own_costs, lower(NEW.valid))
             IS DISTINCT FROM
         (OLD.id, OLD.rate_id, OLD.unit_price, OLD.cpu_price, OLD.memory_price, OLD.interruptions_per_hour, OLD.currency,
-         OLD.created_at, lower(OLD.valid))
+         OLD.created_at, OLD.own_costs, lower(OLD.valid))
         OR coalesce(upper(NEW.valid), 'infinity') > coalesce(upper(OLD.valid), 'infinity')) THEN
         RAISE EXCEPTION 'a price stands as it was written; only its end may come nearer'
             USING ERRCODE = 'restrict_violation', CONSTRAINT = 'price_stands';

@@ -32,6 +32,8 @@ class EgressPage:
     organisations: tuple[tuple[str, str], ...]
     """Where the viewer may set prices; may be empty."""
     regions: tuple[tuple[str, str], ...]
+    may_set: bool
+    """Prices of capacity, of some tenant."""
 
 
 @page(takes=tuple(CONTROLS))
@@ -65,6 +67,7 @@ def _page(request: HttpRequest, actor: Actor, form: Form, *, status: int = 200) 
         form=form,
         organisations=tuple((path, path) for path in owners.values_list("path", flat=True)),
         regions=tuple((name, "") for name in dict.fromkeys(regions)),
+        may_set=visible_tenants(actor, Permission.MANAGE_PRICES).exists(),
     )
     return show(request, "billing/egress.html", shown, status=status)
 

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from billing.engine.months import midnight, month_before
+from billing.engine.own_costs import Steps, steps_of, stored_costs
 from billing.engine.shares import shown_parts
 from billing.models import Price, PriceCorrection
 from billing.models.periods import REASON_LENGTH
@@ -24,6 +25,7 @@ from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
 from tenancy.web import page
 
+from .own_costs import LABELS
 from .prices import amount_of
 from .sharing import ChangeLine
 from .typing_in import day_of
@@ -45,6 +47,9 @@ class PricePage:
     tried: tuple[ChangeLine, ...] | None = None
     """What the correction would change for each tenant; None without a preview."""
     totals: tuple[ChangeLine, ...] = ()
+    costs: tuple[tuple[str, str], ...] = ()
+    """The own costs that gave the price, for those who may set it: label and value."""
+    steps: Steps | None = None
 
 
 @page
@@ -117,13 +122,17 @@ def _page(
 ) -> HttpResponse:
     price = visible_price(actor, price_id)
     tried = None if effects is None else tuple(_change(one) for one in effects)
+    may_correct = visible_tenants(actor, Permission.MANAGE_PRICES).filter(id=price.rate.cluster.owner_id).exists()
+    costs = stored_costs(price.own_costs) if may_correct and price.own_costs else None
     shown = PricePage(
         price=price,
         corrections=list(corrections_of_price(actor, price_id).order_by("-id")[:SHOWN]),
         form=form,
-        may_correct=visible_tenants(actor, Permission.MANAGE_PRICES).filter(id=price.rate.cluster.owner_id).exists(),
+        may_correct=may_correct,
         tried=tried,
         totals=_totals(tried or ()),
+        costs=() if costs is None else tuple((LABELS[name], text) for name, text in costs.as_text().items()),
+        steps=None if costs is None else steps_of(costs),
     )
     return show(request, "billing/price.html", shown, status=status)
 
