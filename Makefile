@@ -42,7 +42,7 @@ LAWS = tests/engine tests/rooms/billing tests/concurrency -m "law or oracle"
 test-long: setup ## What `make test` leaves out: faults at full length, laws with all their examples, what needs Rust; the better part of an hour
 	@uv=$$(sh devtools/find_uv.sh) && UV_PYTHON_DOWNLOADS=never $$uv sync --frozen --quiet --group frameworks --group notebooks $(addprefix --python ,$(PYTHON))
 	@$(if $(ARGS),,ALL_EXAMPLES=1 $(TIED) $(BIN)/python -m pytest $(LAWS))
-	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults tests/journeys/test_training_goes_on.py tests/journeys/test_real_failures.py tests/journeys/test_real_recipes.py tests/journeys/test_real_session.py tests/simulation/test_protocol_steps.py tests/kube/kubelet/test_suspended.py tests/rooms/federation/test_seed_demo.py)
+	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults tests/journeys/test_training_goes_on.py tests/journeys/test_real_failures.py tests/journeys/test_real_recipes.py tests/journeys/test_real_session.py tests/simulation/test_protocol_steps.py tests/kube/kubelet/test_suspended.py tests/rooms/federation/test_seed_demo.py tests/rooms/federation/test_real_prometheus.py)
 
 check: setup ## Everything in `make test` except the tests: lint, types, layers, migrations, prose, schema
 	@$(BIN)/python -m devtools.check

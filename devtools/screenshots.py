@@ -41,6 +41,7 @@ PAGES = {
     "usage-energy": "/usage/?group_by=tenant,flavor&carbon=yes",
     "usage-files": "/usage/files/",
     "utilisation": "/usage/utilisation/?group_by=tenant,flavor",
+    "recommendations": "/usage/recommendations/",
     "idle": "/idle/",
     "sharing-policies": "/idle/policies/",
     "node-hours": "/idle/node-hours/",

@@ -16,6 +16,7 @@ from .api import preemptions as preemptions_api
 from .api import prepulls as prepulls_api
 from .api import previews as previews_api
 from .api import priority_classes as priority_classes_api
+from .api import recommendations as recommendations_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
 from .api import sessions as sessions_api
@@ -37,6 +38,7 @@ from .web import (
     prepulls,
     previews,
     priority_classes,
+    recommendations,
     reservations,
     sessions,
     shares,
@@ -89,6 +91,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("tree/apply", tree_api.TreeApplyView.as_view()),
     path("tree/preview", previews_api.TreePreview.as_view()),
     path("quotas/preview", previews_api.QuotaPreview.as_view()),
+    path("recommendations", recommendations_api.RecommendationsView.as_view(), name="api-recommendations"),
     path("reservations", reservations_api.Reservations.as_view()),
     path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
@@ -126,6 +129,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("quotas/preview/", previews.quota_preview, name="quota-preview"),
     path("shares/", shares.shares, name="shares"),
     path("shares/set/", shares.set_share, name="share-set"),
+    path("usage/recommendations/", recommendations.shown, name="recommendations"),
     path("reservations/", reservations.reservations, name="reservations"),
     path("reservations/new/", reservations.reserve, name="reserve"),
     path("reservations/<uuid:reservation_id>/", reservations.reservation, name="reservation"),

@@ -17,6 +17,8 @@ PODS_PER_QUESTION = 100
 MINUTES_AN_HOUR = 60
 MOST_TEXT = 253
 """Of a label or a number."""
+KEPT_LABELS = "namespace,pod,exported_namespace,exported_pod,UUID,gpu,GPU_I_ID"
+"""They name the pod and its device. `Hostname` may name the exporter's pod, and changes when that restarts."""
 DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
@@ -31,7 +33,7 @@ class Metric(StrEnum):
 
 
 class Over(StrEnum):
-    """How the samples of an hour, one a minute, become one number."""
+    """How the samples of an hour become one number: one a minute for the mean and the count, all of them for the peak."""
 
     MEAN = "avg_over_time"
     PEAK = "max_over_time"
@@ -67,9 +69,8 @@ class PodName(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A GPU of a node, or a MIG slice of it (`slice` is empty for a whole GPU)."""
+    """A GPU of a pod's node, or a MIG slice of it (`slice` is empty for a whole GPU)."""
 
-    node: str
     gpu: str
     slice: str
 
@@ -113,11 +114,17 @@ def questions(pods: Sequence[PodName]) -> Iterator[tuple[Metric, Over, frozenset
 
 def _query(metric: Metric, over: Over, pods: Sequence[PodName]) -> str:
     namespaces, names = _any(pod.namespace for pod in pods), _any(pod.name for pod in pods)
-    hour = f"[{MINUTES_AN_HOUR}m:1m]"
     return " or ".join(
-        f'{over}({metric}{{{prefix}namespace=~"{namespaces}",{prefix}pod=~"{names}"}}{hour})'
+        _of_devices(over, f'{metric}{{{prefix}namespace=~"{namespaces}",{prefix}pod=~"{names}"}}')
         for prefix in ("", "exported_")
     )
+
+
+def _of_devices(over: Over, series: str) -> str:
+    """One number for each device of a pod: a restarted exporter goes on in other series, and two jobs may scrape one exporter."""
+    if over is Over.PEAK:
+        return f"max by ({KEPT_LABELS}) ({over}({series}[{MINUTES_AN_HOUR}m]))"
+    return f"{over}(max by ({KEPT_LABELS}) ({series})[{MINUTES_AN_HOUR}m:1m])"
 
 
 def _any(names: Iterator[str]) -> str:
@@ -170,9 +177,7 @@ def _pod_of(labels: Mapping[str, str]) -> PodName:
 
 
 def _device_of(labels: Mapping[str, str]) -> Device | None:
-    device = Device(
-        labels.get("Hostname", ""), labels.get("UUID", "") or labels.get("gpu", ""), labels.get("GPU_I_ID", "")
-    )
+    device = Device(labels.get("UUID", "") or labels.get("gpu", ""), labels.get("GPU_I_ID", ""))
     return device if device.gpu and all(len(text) <= MOST_TEXT for text in device) else None
 
 

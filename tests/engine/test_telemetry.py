@@ -31,8 +31,8 @@ from clusters.engine.telemetry import (
 )
 
 POD = PodName("swy-a-1", "train-0")
-ONE, TWO = Device("n1", "GPU-1", ""), Device("n1", "GPU-2", "")
-SLICE = Device("n1", "GPU-1", "4")
+ONE, TWO = Device("GPU-1", ""), Device("GPU-2", "")
+SLICE = Device("GPU-1", "4")
 HOUR = datetime(2026, 11, 10, 12, tzinfo=UTC)
 MEAN, COUNT = (Metric.UTILISATION, Over.MEAN), (Metric.UTILISATION, Over.COUNT)
 SM, SM_COUNT = (Metric.SM_ACTIVE, Over.MEAN), (Metric.SM_ACTIVE, Over.COUNT)
@@ -74,11 +74,16 @@ def test_there_are_seven_questions_over_five_metrics_and_each_number_has_a_bound
 
 
 def test_a_question_is_exactly_this():
+    asked = {(metric, over): query for metric, over, _, query in questions([PodName("swy-a-1", "train.x-0"), POD])}
     first = next(questions([PodName("swy-a-1", "train.x-0"), POD]))
-    own = 'namespace=~"swy-a-1",pod=~"train-0|train[.]x-0"'
-    exported = 'exported_namespace=~"swy-a-1",exported_pod=~"train-0|train[.]x-0"'
+    own = '{namespace=~"swy-a-1",pod=~"train-0|train[.]x-0"}'
+    exported = '{exported_namespace=~"swy-a-1",exported_pod=~"train-0|train[.]x-0"}'
+    kept = "max by (namespace,pod,exported_namespace,exported_pod,UUID,gpu,GPU_I_ID)"
     assert first[3] == (
-        f"avg_over_time(DCGM_FI_DEV_GPU_UTIL{{{own}}}[60m:1m]) or avg_over_time(DCGM_FI_DEV_GPU_UTIL{{{exported}}}[60m:1m])"
+        f"avg_over_time({kept} (DCGM_FI_DEV_GPU_UTIL{own})[60m:1m]) or avg_over_time({kept} (DCGM_FI_DEV_GPU_UTIL{exported})[60m:1m])"
+    )
+    assert asked[MEMORY] == (
+        f"{kept} (max_over_time(DCGM_FI_DEV_FB_USED{own}[60m])) or {kept} (max_over_time(DCGM_FI_DEV_FB_USED{exported}[60m]))"
     )
     assert first[:3] == (Metric.UTILISATION, Over.MEAN, frozenset([PodName("swy-a-1", "train.x-0"), POD]))
 
@@ -123,7 +128,7 @@ def test_labels_that_prometheus_renamed_name_the_pod():
         "gpu": "3",
     }
     read = read_answer(body((own, "5")), *MEAN, frozenset([POD]))
-    assert read.numbers == (Number(POD, Device("", "3", ""), 5.0),)
+    assert read.numbers == (Number(POD, Device("3", ""), 5.0),)
 
 
 def test_an_answer_that_is_none_repeats_nothing():

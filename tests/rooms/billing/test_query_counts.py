@@ -25,6 +25,7 @@ PAGES = {
     "/usage/?month=2026-10": 24,
     "/usage/?month=2026-10&group_by=job": 24,
     "/usage/utilisation/?month=2026-10&group_by=job": 24,
+    "/usage/recommendations/?month=2026-10": 24,
     "/forecast/?tenant=acme": 20,
     "/lost-work/?month=2026-10": 24,
     "/anomalies/": 12,

@@ -23,9 +23,12 @@ HOUR = timedelta(hours=1)
 QUERY = "/api/v1/query"
 TOKEN = "canary-31c7e0"
 GPU, NODE = "GPU-1", "n1"
+KEPT = r"max by \(namespace,pod,exported_namespace,exported_pod,UUID,gpu,GPU_I_ID\)"
+SERIES = r"DCGM_FI_[A-Z_]+\{(exported_)?namespace=~\"[a-z0-9|.\[\]-]+\",(exported_)?pod=~\"[a-z0-9|.\[\]-]+\"\}"
 ALLOWED = re.compile(
-    r"(avg|max|count)_over_time\(DCGM_FI_[A-Z_]+\{(exported_)?namespace=~\"[a-z0-9|.\[\]-]+\",(exported_)?pod=~\"[a-z0-9|.\[\]-]+\"\}\[60m:1m\]\)"
+    rf"(avg|count)_over_time\({KEPT} \({SERIES}\)\[60m:1m\]\)|{KEPT} \(max_over_time\({SERIES}\[60m\]\)\)"
 )
+ASKED = re.compile(r"(?P<over>(avg|max|count)_over_time)\(.*?(?P<metric>DCGM_FI_[A-Z_]+)\{")
 FULL = {
     (Metric.UTILISATION, Over.MEAN): "40",
     (Metric.UTILISATION, Over.COUNT): "60",
@@ -59,9 +62,14 @@ class Prometheus:
         if self.answer is not None:
             self.answer(request)
             return
-        over, metric = re.match(r"(\w+)\((\w+)\{", form["query"]).groups()
-        value = self.told.get((Metric(metric), Over(over)))
+        value = self.told.get(question_of(form["query"]))
         request.say(200, vector(*((labels, value) for labels in self.labels if value is not None)))
+
+
+def question_of(query):
+    """The metric and the function of a query."""
+    found = ASKED.search(query)
+    return Metric(found["metric"]), Over(found["over"])
 
 
 def vector(*series):

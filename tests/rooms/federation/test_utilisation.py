@@ -37,6 +37,7 @@ from .measuring import (
     measure,
     metered_pod,
     only,
+    question_of,
     rows,
     stored_everywhere,
     told_of,
@@ -230,10 +231,10 @@ def test_foreign_series_and_numbers_that_are_none_are_counted_and_left_out(
     measured, prometheus, labels, value, foreign, unusable
 ):
     def answer(request):
-        query = parse_qs(request.sent.decode())["query"][0]
-        if query.startswith("avg_over_time(DCGM_FI_DEV_GPU_UTIL"):
+        question = question_of(parse_qs(request.sent.decode())["query"][0])
+        if question == (Metric.UTILISATION, Over.MEAN):
             request.say(200, vector((labels, value)))
-        elif query.startswith("count_over_time(DCGM_FI_DEV_GPU_UTIL") and not foreign:
+        elif question == (Metric.UTILISATION, Over.COUNT) and not foreign:
             request.say(
                 200, vector((labels, "60")) if labels.get("UUID", "") and len(labels["UUID"]) < 300 else vector()
             )
