@@ -24,6 +24,7 @@ from .api import shares as shares_api
 from .api import staging as staging_api
 from .api import standstill as standstill_api
 from .api import tree as tree_api
+from .api import unit_costs as unit_costs_api
 from .api.metrics import metrics
 from .web import (
     attesting,
@@ -45,6 +46,7 @@ from .web import (
     staging,
     standstill,
     submit,
+    unit_costs,
 )
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
@@ -96,6 +98,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
     path("tenants/<uuid:tenant_id>/failure-rules", failure_rules_api.RulesOfTenant.as_view()),
+    path("unit-costs", unit_costs_api.UnitCostsView.as_view(), name="api-unit-costs"),
     path("standstill", standstill_api.StandstillView.as_view()),
     path("standstill/open", standstill_api.Opening.as_view()),
 ]
@@ -123,6 +126,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("datasets/<uuid:dataset_id>/staging/<uuid:plan_id>/<slug:verb>/", staging.act, name="staging-act"),
     path("jobs/<uuid:job_id>/run-without-data/", staging.without_data, name="job-without-data"),
     path("attempts/<uuid:attempt_id>/attest/", attesting.attest_one, name="attempt-attest"),
+    path("usage/unit-costs/", unit_costs.unit_costs, name="unit-costs"),
     path("standstill/", standstill.shown, name="standstill"),
     path("standstill/open/", standstill.open_again, name="standstill-open"),
     path("capacity/", capacity.capacity, name="capacity"),

@@ -87,6 +87,7 @@ class Job(models.Model):
                 & (Q(spec__moves="when_cheaper") | Q(spec__has_key="finish_within_seconds")),
                 name="jobs_that_may_move_to_save",
             ),
+            BrinIndex(fields=["finished_at"], autosummarize=True, pages_per_range=32, name="jobs_by_end"),
         ]
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
 from billing.queries import carbon_use, ledger_proof, proof, recorded, utilisation
-from federation.queries import metering
+from federation.queries import metering, unit_costs
 from foundation import proofs
 
 from .source import ROOMS, files, name, tree
@@ -49,6 +49,10 @@ TEMPLATES: Mapping[str, Callable[[], list[str]]] = {
     "billing/queries/ledger_proof.py:SUM_OF_A_DAY": lambda: [
         query for _, query in (*ledger_proof.DAY_SUMS, *ledger_proof.DAY_SUMS_OF_CHANGES)
     ],
+    "federation/queries/unit_costs.py:UNIT_COSTS": lambda: [
+        unit_costs.unit_costs_statement(words, unit_costs.UNIT_COSTS)
+        for words in ([], *([word] for word in unit_costs.GROUPS), [*unit_costs.GROUPS, "label:a", "label:b"])
+    ],
     "federation/queries/metering.py:UNSETTLED": lambda: [metering.UNSETTLED_OF_JOBS, metering.UNSETTLED_OF_TENANTS],
 }
 """What becomes of each statement with gaps."""
@@ -65,6 +69,7 @@ PASSED_ON = {
     "federation/queries/claimed_attempts.py:_rows",
     "federation/queries/metering.py:_weighed",
     "federation/queries/metering.py:unsettled_runs",
+    "federation/queries/unit_costs.py:_parts",  # UNIT_COSTS
     "foundation/bell.py:_states",
     "foundation/leases.py:_all",
     "foundation/leases.py:_one",
