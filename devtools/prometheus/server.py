@@ -36,7 +36,7 @@ def served(folder: Path, samples: str) -> Iterator[str]:
     )  # fmt: skip
     if made.returncode:
         raise Failed(f"promtool refused the samples: {made.stderr[-1000:]}")
-    argv = ["setpriv", "--pdeathsig", "KILL", found / "prometheus", f"--config.file={config}", f"--storage.tsdb.path={data}",
+    argv = ["setpriv", "--pdeathsig", "KILL", str(found / "prometheus"), f"--config.file={config}", f"--storage.tsdb.path={data}",
             "--storage.tsdb.retention.time=10y", "--web.listen-address=127.0.0.1:0"]  # fmt: skip
     with log.open("wb") as sink:
         process = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)

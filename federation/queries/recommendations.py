@@ -1,6 +1,6 @@
 """Recommendations: what jobs of a period cost without use. They are computed when they are asked for, and nothing is stored.
 
-They need no right of their own: whoever may see the usage may see them.
+They need no separate right: users who may see the usage may see them.
 """
 
 from collections import defaultdict
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -88,7 +89,7 @@ def _measured(row: UtilisationRow) -> Evidence:
 
 
 def _failed_late(scope: Scope, start: datetime, until: datetime) -> Sequence[Evidence]:
-    values = {
+    values: dict[str, Any] = {
         "start": start, "until": until, "first": start.astimezone(UTC).date(), "last": until.astimezone(UTC).date(),
         "tenants": list(scope.tenants), "path": scope.path, "late": LATE_SECONDS, "failures": FAILURES, "most": MOST_ROWS + 1,
     }  # fmt: skip

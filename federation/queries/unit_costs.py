@@ -21,7 +21,7 @@ from billing.queries.progress import OpenRun, Whose, open_runs, positions, provi
 from federation.engine import names
 from federation.engine.unit_costs import Bridge, Part, UnitCostRow, bridges, unit_cost_rows
 from federation.models import Job
-from foundation.clock import now
+from foundation.clock import database_now
 from foundation.problems import Invalid
 from tenancy.models import Tenant
 from tenancy.queries import Actor
@@ -198,7 +198,7 @@ def _parts(words: Sequence[str], scope: Scope, span: tuple[datetime, datetime], 
 
 def _open_runs_of_ended(scope: Scope, span: tuple[datetime, datetime]) -> list[OpenRun]:
     """Runs that are not metered to their end, of jobs that ended in the range."""
-    running = open_runs(Whose(tenants=scope.tenants), now())
+    running = open_runs(Whose(tenants=scope.tenants), database_now())
     ids = {run.meter.workload_id for run in running}
     if not ids:
         return []
@@ -288,15 +288,15 @@ WITH ended AS MATERIALIZED (
     SELECT workload_id, currency, gpu_numerator, gpu_denominator, sum(gpu) AS gpu, sum(cost) AS cost, sum(inside) AS inside
     FROM used GROUP BY workload_id, currency, gpu_numerator, gpu_denominator
     HAVING sum(milliseconds) <> 0 OR sum(cost) <> 0 OR sum(inside) <> 0
-), told AS (
+), parts AS (
     SELECT e.id, COALESCE(NULLIF(s.currency, ''), min(NULLIF(s.currency, '')) OVER (PARTITION BY e.id), '') AS currency,
         COALESCE(s.gpu_numerator, 1) AS numerator, COALESCE(s.gpu_denominator, 1) AS denominator, s.gpu, s.cost, s.inside,
         s.currency = '' AS is_unpriced
     FROM ended AS e LEFT JOIN spent AS s ON s.workload_id = e.id
 ), counted AS (
-    SELECT told.*, row_number() OVER (PARTITION BY id ORDER BY currency, numerator, denominator) AS place,
+    SELECT parts.*, row_number() OVER (PARTITION BY id ORDER BY currency, numerator, denominator) AS place,
         row_number() OVER (PARTITION BY id, currency ORDER BY numerator, denominator) AS place_in_currency
-    FROM told
+    FROM parts
 )
 SELECT {{keys}} e.state, c.currency, c.numerator, c.denominator, count(*) FILTER (WHERE c.place_in_currency = 1),
     count(*) FILTER (WHERE c.place = 1 AND e.id = ANY(%(open)s::uuid[])), COALESCE(sum(c.gpu), 0),

@@ -3,10 +3,12 @@
 from collections import defaultdict
 from datetime import timedelta
 from fractions import Fraction
+from typing import Any
 
 from billing.models import UsageSegment
 from billing.operations import record_runs
 from federation.models import Job
+from tenancy.models import User
 from tests.builders import make_run, make_spec, make_tenant, make_user
 from tests.rooms.billing.ledgers import at
 
@@ -16,7 +18,7 @@ ZERO = Fraction(0)
 
 def person(name):
     """The user of this name."""
-    found = Job._meta.get_field("created_by").related_model.objects.filter(email=f"{name}@acme.example").first()
+    found = User.objects.filter(email=f"{name}@acme.example").first()
     return found or make_user(f"{name}@acme.example")
 
 
@@ -46,7 +48,7 @@ def walked(key_of, span=MONTH, keeps=lambda job: True):
 
     Of a job without any price, the currency is empty.
     """
-    found = defaultdict(lambda: [0, 0, 0, 0, ZERO, ZERO, ZERO, ZERO])
+    found = defaultdict[Any, list[Any]](lambda: [0, 0, 0, 0, ZERO, ZERO, ZERO, ZERO])
     for job in Job.objects.select_related("tenant", "created_by"):
         if job.finished_at is None or not span[0] <= job.finished_at < span[1] or not keeps(job):
             continue

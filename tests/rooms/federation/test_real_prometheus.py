@@ -114,6 +114,10 @@ def test_two_gpus_are_measured_and_the_hours_beside_are_not(north, measured):
     assert (told.pods, told.measured, told.foreign, told.unusable, told.why_not) == (1, 1, 0, 0, "")
 
 
+PODS = ("gap", "restart", "twice", "renamed", "nan", "infinite", "beyond", "train.x-0", "elsewhere", "silent")
+LOOK_ALIKES = ("trainxx-0", "xtrain.x-0", "train.x-0x", "train.x-0\n", "train.x-0|.*", '"}) or vector(1)', "TRAIN.X-0")
+
+
 def test_gaps_restarts_renamed_labels_slices_and_others(north, measured):
     said = Samples()
     # Twenty minutes without samples. Prometheus holds the last one for less than five minutes.
@@ -141,35 +145,13 @@ def test_gaps_restarts_renamed_labels_slices_and_others(north, measured):
     said.say(UTIL, gpu("beyond"), 101)
     # Names that only look like those that were asked for, and the same name in a namespace of others.
     said.say(UTIL, gpu("train.x-0"), 50)
-    for name in (
-        "trainxx-0",
-        "xtrain.x-0",
-        "train.x-0x",
-        "train.x-0\n",
-        "train.x-0|.*",
-        '"}) or vector(1)',
-        "TRAIN.X-0",
-    ):
+    for name in LOOK_ALIKES:
         said.say(UTIL, gpu(name, "GPU-7"), 100)
     said.say(UTIL, gpu("train.x-0", "GPU-8", namespace="kube-system"), 100)
     # Both namespaces and both names are asked for, and this pod is in the one with the name in the other.
     said.say(UTIL, gpu("elsewhere", namespace=OTHER_TEAM), 5)
     said.say(UTIL, gpu("train.x-0", "GPU-9", namespace=OTHER_TEAM), 100)
-    attempts = {
-        name: metered_pod(north, name)
-        for name in (
-            "gap",
-            "restart",
-            "twice",
-            "renamed",
-            "nan",
-            "infinite",
-            "beyond",
-            "train.x-0",
-            "elsewhere",
-            "silent",
-        )
-    }
+    attempts = {name: metered_pod(north, name) for name in PODS}
     attempts["slice"] = metered_pod(north, "slice", sharing="mig:1g.10gb")
     attempts["short"] = metered_pod(north, "short", seconds=600)
     Attempt.objects.filter(id=attempts["elsewhere"].id).update(namespace=OTHER_TEAM)
