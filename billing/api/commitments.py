@@ -23,8 +23,8 @@ from foundation.schema import page_shape
 from foundation.shapes import FileText, Instant, StrictShape, Text
 from tenancy.api.views import ApiView
 
-from .month_report import FORMATS, MonthReportView
-from .spreadsheet import inert
+from .month_report import MonthReportView
+from .spreadsheet import FORMATS, inert
 
 ORDERS = {"created": "id", "-created": "-id"}
 ACTIONS = ("create", "change", "withdraw")

@@ -2,9 +2,10 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -25,9 +26,8 @@ from foundation.shapes import Instant
 from tenancy.api.views import ApiView
 
 from .budgets import decimal_text
-from .spreadsheet import CSVRenderer, inert
+from .spreadsheet import CSVRenderer, inert, respond, wanted_format
 
-FORMATS = ("json", "csv")
 COLUMNS = ("day", "total", "low", "high", "running", "expected", "unit")
 TENANT = OpenApiParameter("tenant", str, required=True, description="Path, such as acme/research.")
 
@@ -142,8 +142,6 @@ class ForecastView(ApiView):
             raise Invalid.field("tenant", "required", "name a tenant such as acme/research")
         found = tenant_forecast(self.actor, path)
         name = f"{found.path.replace('/', '-')}-{found.span[0]:%Y-%m}"
-        if wanted == "csv":
-            return respond(request, days_csv(found.outlook, found.past, found.currency), name)
         shown = {
             "tenant": found.path,
             **show_outlook(found.outlook, found.currency, found.span, found.at),
@@ -153,7 +151,8 @@ class ForecastView(ApiView):
                 for one in found.posted_in
             ],
         }
-        return respond(request, shown, name)
+        text = partial(days_csv, found.outlook, found.past, found.currency)
+        return respond(request, wanted, lambda: shown, text, f"forecast-{name}.csv")
 
 
 class BudgetForecastView(ApiView):
@@ -177,8 +176,6 @@ class BudgetForecastView(ApiView):
             raise Conflict("Today is not within the dates of this budget.", code="not_in_period")
         unit, limit = found.state.terms.currency or "GPU-hours", found.state.limit
         name = f"budget-{budget_id}-{found.state.span[0]:%Y-%m-%d}"
-        if wanted == "csv":
-            return respond(request, days_csv(found.outlook, found.past, unit), name)
         day: date | None = found.outlook.reaches(limit)
         shown = {
             "budget": str(budget_id),
@@ -186,24 +183,8 @@ class BudgetForecastView(ApiView):
             "reached_on": None if day is None else f"{day}",
             **show_outlook(found.outlook, unit, found.state.span, found.at),
         }
-        return respond(request, shown, name)
-
-
-def wanted_format(request: Request, query: Mapping[str, str]) -> str:
-    """`json` or `csv`: what `format` names, else what the caller accepts. Raises Invalid `unknown_format`."""
-    wanted = query.get("format", request.accepted_renderer.format)
-    if wanted not in FORMATS:
-        raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
-    return wanted
-
-
-def respond(request: Request, shown: dict[str, Any] | str, name: str) -> Response:
-    """The forecast as JSON, or its days as a CSV file."""
-    renderer = CSVRenderer if isinstance(shown, str) else JSONRenderer
-    request.accepted_renderer, request.accepted_media_type = renderer(), renderer.media_type
-    if not isinstance(shown, str):
-        return Response(shown)
-    return Response(shown, headers={"Content-Disposition": f'attachment; filename="forecast-{name}.csv"'})
+        text = partial(days_csv, found.outlook, found.past, unit)
+        return respond(request, wanted, lambda: shown, text, f"forecast-{name}.csv")
 
 
 def days_csv(outlook: Forecast, past: Sequence[tuple[date, Decimal]], unit: str) -> str:

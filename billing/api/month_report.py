@@ -13,9 +13,7 @@ from foundation.problems import Invalid
 from tenancy.api.views import ApiView
 
 from .period import period_of
-from .spreadsheet import CSVRenderer
-
-FORMATS = ("json", "csv")
+from .spreadsheet import CSVRenderer, respond, wanted_format
 
 
 class Asked(NamedTuple):
@@ -34,9 +32,7 @@ class MonthReportView(ApiView):
 
     def asked(self, request: Request) -> Asked:
         """Raises Invalid (`unknown_format`, `required`, `not_a_month`)."""
-        wanted = self.query.get("format", request.accepted_renderer.format)
-        if wanted not in FORMATS:
-            raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
+        wanted = wanted_format(request, self.query)
         if not self.query.get("organisation"):
             raise Invalid.field("organisation", "required", "give the path of an organisation")
         given = {"month": self.query["month"]} if "month" in self.query else {}
@@ -46,8 +42,4 @@ class MonthReportView(ApiView):
         self, request: Request, asked: Asked, shown: Callable[[], object], text: Callable[[], str], file: str
     ) -> Response:
         """The report in the format that was asked for; as CSV, in a file of this name."""
-        renderer = JSONRenderer if asked.format == "json" else CSVRenderer
-        request.accepted_renderer, request.accepted_media_type = renderer(), renderer.media_type
-        if asked.format == "json":
-            return Response(shown())
-        return Response(text(), headers={"Content-Disposition": f'attachment; filename="{file}"'})
+        return respond(request, asked.format, shown, text, file)

@@ -27,13 +27,12 @@ from tenancy.api.views import ApiView
 
 from .focus_files import as_csv
 from .period import period_of
-from .spreadsheet import CSVRenderer
+from .spreadsheet import FORMATS, CSVRenderer
 
 LATEST = {"-hour": "-hour", "hour": "hour"}
 State, Cause = NegativeNodeHour.State, NegativeNodeHour.Cause
 STATE = OpenApiParameter("state", str, enum=State.values)
 STATES = tuple(State.values)
-FORMATS = ("json", "csv")
 COLUMNS = (
     "id", "organisation", "cluster", "node", "hour", "currency", "cost", "charged", "idle", "cause", "state", "note",
     "decided_by", "decided_at", "seen_at", "run_tenant", "run_job", "run_job_name", "run_pod", "run_flavor", "run_from",

@@ -1,16 +1,21 @@
-"""CSV for spreadsheets: UTF-8, a header row, decimals as written, and no cell that a spreadsheet would run as a
-formula.
+"""Reports as JSON, or as CSV for spreadsheets: UTF-8, a header row, decimals as written, and no cell that a spreadsheet would
+run as a formula.
 """
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
 
+from foundation.media import JSONRenderer
 from foundation.plain_json import encode
+from foundation.problems import Invalid
 
+FORMATS = ("json", "csv")
 DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n")
 NUMBERS = (
     "gpu_milliseconds",
@@ -72,3 +77,20 @@ class CSVRenderer(BaseRenderer):
 
     def render(self, data: Any, *_: Any, **__: Any) -> bytes:
         return data.encode() if isinstance(data, str) else encode(data)
+
+
+def wanted_format(request: Request, query: Mapping[str, str]) -> str:
+    """One of FORMATS: what `format` names, else what the caller accepts. Raises Invalid `unknown_format`."""
+    wanted = query.get("format", request.accepted_renderer.format)
+    if wanted not in FORMATS:
+        raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
+    return wanted
+
+
+def respond(request: Request, wanted: str, shown: Callable[[], object], text: Callable[[], str], file: str) -> Response:
+    """The report in the format that was asked for; as CSV, in a file of this name."""
+    renderer = JSONRenderer if wanted == "json" else CSVRenderer
+    request.accepted_renderer, request.accepted_media_type = renderer(), renderer.media_type
+    if wanted == "json":
+        return Response(shown())
+    return Response(text(), headers={"Content-Disposition": f'attachment; filename="{file}"'})

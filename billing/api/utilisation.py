@@ -15,14 +15,12 @@ from billing.queries.utilisation import UtilisationReport, UtilisationRow, utili
 from foundation.clock import now
 from foundation.media import JSONRenderer
 from foundation.plain_json import instant
-from foundation.problems import Invalid
 from foundation.shapes import Instant
 from tenancy.api.views import ApiView
 
 from .period import period_of
-from .spreadsheet import CSVRenderer, inert
+from .spreadsheet import CSVRenderer, inert, respond, wanted_format
 
-FORMATS = ("json", "csv")
 NUMBERS = (
     "allocated_gpu_hours", "measured_gpu_hours", "unmeasured_gpu_hours", "utilised_gpu_hours", "utilisation", "sm_active",
     "tensor_active", "peak_memory_mib", "peak_memory_ratio", "cost", "measured_cost", "waste",
@@ -93,18 +91,12 @@ class UtilisationView(ApiView):
         `from` and `to` are days in UTC, `to` excluded; `group_by` lists tenant, cluster, flavor, user, job, day, month.
         `Accept: text/csv` or `format=csv` gives a spreadsheet. No charge depends on it.
         """
-        if self.query.get("format", "json") not in FORMATS:
-            raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
+        wanted = wanted_format(request, self.query)
         start, until = period_of(self.query, now())
         words = [word for word in self.query.get("group_by", "").split(",") if word]
         report = utilisation_report(self.actor, self.query.get("tenant", ""), start, until, words)
-        if self.query.get("format", request.accepted_renderer.format) == "json":
-            request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
-            return Response(show_utilisation(report))
-        request.accepted_renderer, request.accepted_media_type = CSVRenderer(), CSVRenderer.media_type
-        name = f"utilisation-{start:%Y%m%d}-{until:%Y%m%d}.csv"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(utilisation_csv(report), headers=headers)
+        file = f"utilisation-{start:%Y%m%d}-{until:%Y%m%d}.csv"
+        return respond(request, wanted, lambda: show_utilisation(report), lambda: utilisation_csv(report), file)
 
 
 def show_utilisation(report: UtilisationReport) -> dict[str, Any]:

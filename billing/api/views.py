@@ -27,10 +27,9 @@ from tenancy.api.views import ApiView
 from .own_cost_shapes import own_costs_of
 from .period import period_of
 from .shapes import PriceCreate, PriceShown, UsageShown, show_price, show_usage
-from .spreadsheet import CSVRenderer, usage_csv
+from .spreadsheet import CSVRenderer, respond, usage_csv, wanted_format
 
 ORDERS = {"created": "id", "-created": "-id"}
-FORMATS = ("json", "csv")
 BOOLEANS = ("true", "false")
 
 
@@ -121,8 +120,7 @@ class UsageView(ApiView):
         `from` and `to` are dates or times in UTC, `to` excluded; `group_by` lists tenant, cluster, flavor, user,
         job, day, month. `carbon=true` adds energy and emissions.
         """
-        if self.query.get("format", "json") not in FORMATS:
-            raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
+        wanted = wanted_format(request, self.query)
         if self.query.get("carbon", "false") not in BOOLEANS:
             raise Invalid.field("carbon", "bad_format", f"one of {', '.join(BOOLEANS)}")
         start, until = period_of(self.query, now())
@@ -136,10 +134,5 @@ class UsageView(ApiView):
             with_carbon=self.query.get("carbon") == "true",
         )
         shown = show_usage(report)
-        if self.query.get("format", request.accepted_renderer.format) == "json":
-            request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
-            return Response(shown)
-        request.accepted_renderer, request.accepted_media_type = CSVRenderer(), CSVRenderer.media_type
-        name = f"usage-{start:%Y%m%d}-{until:%Y%m%d}{'' if report.is_complete else '-so-far'}.csv"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(usage_csv(shown, report.columns), headers=headers)
+        file = f"usage-{start:%Y%m%d}-{until:%Y%m%d}{'' if report.is_complete else '-so-far'}.csv"
+        return respond(request, wanted, lambda: shown, lambda: usage_csv(shown, report.columns), file)

@@ -12,17 +12,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.period import period_of
-from billing.api.spreadsheet import CSVRenderer, inert
+from billing.api.spreadsheet import CSVRenderer, inert, respond, wanted_format
 from federation.engine.advice import Kind, Recommendation
 from federation.queries.recommendations import Recommendations, Total, recommendations
 from foundation.clock import now
 from foundation.media import JSONRenderer
 from foundation.plain_json import instant
-from foundation.problems import Invalid
 from foundation.shapes import Instant
 from tenancy.api.views import ApiView
 
-FORMATS = ("json", "csv")
 KINDS = " or ".join(kind.value for kind in Kind)
 JOBS_SHOWN = 20
 COLUMNS = (
@@ -90,17 +88,11 @@ class RecommendationsView(ApiView):
 
         `from` and `to` are days in UTC, `to` excluded. `Accept: text/csv` or `format=csv` gives a spreadsheet.
         """
-        if self.query.get("format", "json") not in FORMATS:
-            raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
+        wanted = wanted_format(request, self.query)
         start, until = period_of(self.query, now())
         found = recommendations(self.actor, self.query.get("tenant", ""), start, until)
-        if self.query.get("format", request.accepted_renderer.format) == "json":
-            request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
-            return Response(show_recommendations(found))
-        request.accepted_renderer, request.accepted_media_type = CSVRenderer(), CSVRenderer.media_type
-        name = f"recommendations-{start:%Y%m%d}-{until:%Y%m%d}.csv"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(recommendations_csv(found), headers=headers)
+        file = f"recommendations-{start:%Y%m%d}-{until:%Y%m%d}.csv"
+        return respond(request, wanted, lambda: show_recommendations(found), lambda: recommendations_csv(found), file)
 
 
 def show_recommendations(found: Recommendations) -> dict[str, Any]:

@@ -13,17 +13,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.api.period import period_of
-from billing.api.spreadsheet import CSVRenderer, inert
+from billing.api.spreadsheet import CSVRenderer, inert, respond, wanted_format
 from federation.engine.unit_costs import Bridge, UnitCostRow
 from federation.queries.unit_costs import LABEL, JobFilters, UnitCostReport, label_filter, unit_cost_report
 from foundation.clock import now
 from foundation.media import JSONRenderer
 from foundation.plain_json import instant
-from foundation.problems import Invalid
 from foundation.shapes import Instant
 from tenancy.api.views import ApiView
 
-FORMATS = ("json", "csv")
 COUNTS = ("jobs", "succeeded", "failed", "cancelled")
 NUMBERS = (
     "cost", "unsuccessful_cost", "unsuccessful_share", "cost_per_job", "cost_per_successful_job", "gpu_hours",
@@ -107,18 +105,12 @@ class UnitCostsView(ApiView):
         `from` and `to` are days in UTC, `to` excluded; `group_by` lists tenant, user, job_name, day, month, label:KEY.
         Filters: `user` (email), `label` (key:value), `job_name`. `Accept: text/csv` or `format=csv` gives a spreadsheet.
         """
-        if self.query.get("format", "json") not in FORMATS:
-            raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
+        wanted = wanted_format(request, self.query)
         span = period_of(self.query, now())
         words = [word for word in self.query.get("group_by", "").split(",") if word]
         report = unit_cost_report(self.actor, self.query.get("tenant", ""), span, words, _filters(self.query))
-        if self.query.get("format", request.accepted_renderer.format) == "json":
-            request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
-            return Response(show_unit_costs(report))
-        request.accepted_renderer, request.accepted_media_type = CSVRenderer(), CSVRenderer.media_type
-        name = f"unit-costs-{span[0]:%Y%m%d}-{span[1]:%Y%m%d}.csv"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(unit_costs_csv(report), headers=headers)
+        file = f"unit-costs-{span[0]:%Y%m%d}-{span[1]:%Y%m%d}.csv"
+        return respond(request, wanted, lambda: show_unit_costs(report), lambda: unit_costs_csv(report), file)
 
 
 def show_unit_costs(report: UnitCostReport) -> dict[str, Any]:
