@@ -2,21 +2,18 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
-from uuid import uuid4
 
 import pytest
-from django.db import DatabaseError, connection, transaction
 
 from clusters.models import AvoidedNode, Cluster, Node
 from federation.engine.lifecycle import AttemptState
-from federation.models import Attempt, Diagnosis, Job, JobEvent, KeptPlace, RemoteObject, RetryBrake
-from federation.operations import Observations, record_observations, run_scheduling_cycle
+from federation.models import Attempt, Diagnosis, Job, JobEvent, KeptPlace, RetryBrake
 from federation.operations import request_cancellation as cancel_job
+from federation.operations import run_scheduling_cycle
 from federation.operations.consequences import Ending
 from federation.operations.cycle import _Lookup
 from federation.operations.endings import end_attempts
-from federation.operations.kept_places import end_places, keep_places
+from federation.operations.kept_places import keep_places
 from federation.operations.suspension import request_suspension
 from federation.queries.in_use import features_in_use
 from federation.queries.kept_places import load_kept_places, place_of
@@ -31,122 +28,42 @@ from quotas.operations import end_holds
 from tests.builders import (
     actor_for,
     bearer,
-    bind,
     make_cluster,
     make_flavor,
     make_limit,
     make_node,
     make_spec,
-    make_tenant,
-    make_user,
     submit,
 )
-from tests.refusals import constraint_of
-from tests.rooms.federation.test_retries import failed, pod_of
+from tests.rooms.federation.kept_places import (
+    GANG,
+    ML,
+    NODE,
+    OTHERS,
+    clear,
+    fail,
+    gang,
+    member,
+    outcome,
+    passes,
+    run,
+    seconds_left,
+    small,
+    state_of,
+    two_nodes,
+)
 
 pytestmark = pytest.mark.django_db
-ML, OTHERS = "acme/ml", "acme/others"
-RULE: dict[str, Any] = {"name": "here", "when": {"exit_codes": [7]}, "then": "again_here"}
-GANG = {"count": 2, "gpu": {"count": 8}}
-NODE = {"gpu": {"count": 8}}
 
 
 @pytest.fixture
 def user():
-    found = make_user()
-    bind(found, "acme")
-    make_tenant(ML)
-    make_tenant(OTHERS)
-    return found
+    return member()
 
 
 @pytest.fixture
 def cluster():
-    """Two nodes of eight GPUs."""
-    found = make_cluster(name="c1")
-    make_flavor(found)
-    for name in ("n0", "n1"):
-        make_node(found, name)
-    return found
-
-
-def gang(user, rule: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **changes: Any) -> Attempt:
-    """The running attempt of a gang on both nodes."""
-    body = make_spec(name="gang", pod=pod or GANG, failure_rules=[{**RULE, **(rule or {})}], **changes)
-    job = submit(actor_for(user), {**body, "tenant": ML})
-    run_scheduling_cycle()
-    return run(job)
-
-
-def run(job: Job) -> Attempt:
-    """The job's newest attempt, running."""
-    attempt = Attempt.objects.filter(job=job).latest("number")
-    at = now() - timedelta(minutes=5)
-    Attempt.objects.filter(id=attempt.id).update(
-        state="running",
-        created_at=at,
-        starting_at=at,
-        released_at=at,
-        started_at=at,
-        next_action_at=None,
-        namespace="n",
-    )
-    Job.objects.filter(id=job.id).update(state="running")
-    for item in attempt.remote_objects.all():
-        RemoteObject.objects.filter(id=item.id).update(uid=str(uuid4()), cluster_id=attempt.cluster_id)
-    attempt.refresh_from_db()
-    return attempt
-
-
-def fail(attempt: Attempt, *, is_cleared: bool = True, **pod: Any) -> None:
-    """One pod of it on each of its nodes has failed; then nothing of it is left."""
-    nodes = sorted(attempt.remote_objects.get().assumed_nodes)
-    pods = [
-        pod_of(attempt, **{"exit_code": 7, "name": f"p{index}", "index": index, "node": node, **pod})
-        for index, node in enumerate(nodes)
-    ]
-    record_observations(attempt.cluster_id, Observations(jobs=[failed(attempt)], pods=pods))
-    if is_cleared:
-        clear(attempt)
-
-
-def clear(attempt: Attempt) -> None:
-    attempt.refresh_from_db()
-    state = AttemptState.FAILED if attempt.stop_reason == "program_failed" else AttemptState.PREEMPTED
-    end_attempts([Ending(attempt.id, state, attempt.stop_reason, attempt.stop_message)])
-
-
-def small(user, tenant: str = OTHERS, **changes: Any) -> Job:
-    """A job of one node of another tenant."""
-    return submit(actor_for(user), {**make_spec(name="small", pod=NODE, **changes), "tenant": tenant})
-
-
-def passes(seconds: float) -> None:
-    """The time of all places passes."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        for table, columns in {
-            "federation_keptplace": ("since_at", "until_at"),
-            "federation_attempt": ("finished_at",),
-            "federation_job": ("retry_at",),
-            "federation_diagnosis": ("judged_at",),
-        }.items():
-            moved = ", ".join(f"{column} = {column} - make_interval(secs => {seconds})" for column in columns)
-            cursor.execute(f"UPDATE {table} SET {moved}")
-        cursor.execute("SET LOCAL session_replication_role = origin")
-
-
-def state_of(job: Job) -> str:
-    job.refresh_from_db()
-    return job.state
-
-
-def outcome(attempt: Attempt) -> str:
-    return KeptPlace.objects.get(attempt=attempt).outcome
-
-
-def seconds_left(until: datetime) -> float:
-    return (until - database_now()).total_seconds()
+    return two_nodes()
 
 
 def test_the_place_is_kept_from_the_failure_on_and_the_job_starts_there_again(user, cluster):
@@ -469,84 +386,6 @@ def test_the_api_and_the_page_say_until_when_it_is_kept(user, cluster, client):
     assert "Its place was kept until" in page
     answer = client.get(f"/api/v1/jobs/{attempt.job_id}", headers=bearer(user)).json()["failure"]
     assert (answer["kept_place"]["is_kept"], answer["kept_place"]["outcome"]) == (False, "given_up")
-
-
-ATTACKS = [
-    ("UPDATE federation_keptplace SET until_at = until_at + interval '1 second'", "a_kept_place_only_ends"),
-    ("UPDATE federation_keptplace SET nodes = '[\"n9\"]'", "a_kept_place_only_ends"),
-    ("UPDATE federation_keptplace SET since_at = since_at - interval '1 day'", "a_kept_place_only_ends"),
-    ("UPDATE federation_keptplace SET amounts = '{}'", "a_kept_place_only_ends"),
-    ("DELETE FROM federation_keptplace", "a_kept_place_only_ends"),
-    (
-        "UPDATE federation_keptplace SET ended_at = clock_timestamp(), outcome = 'given_up'",
-        "a_place_is_given_up_after_its_time",
-    ),
-    ("UPDATE federation_keptplace SET ended_at = clock_timestamp()", "a_kept_place_ends_with_an_outcome"),
-    ("UPDATE federation_keptplace SET outcome = 'placed'", "a_kept_place_ends_with_an_outcome"),
-    (
-        "UPDATE federation_keptplace SET ended_at = clock_timestamp(), outcome = 'other'",
-        "a_kept_place_ends_with_an_outcome",
-    ),
-    (
-        "UPDATE federation_keptplace SET ended_at = since_at - interval '1 s', outcome = 'placed'",
-        "a_kept_place_ends_after_it_began",
-    ),
-    ("UPDATE federation_diagnosis SET keep_seconds = 600", "a_diagnosis_stands"),
-]
-
-
-@pytest.mark.parametrize(("statement", "constraint"), ATTACKS)
-def test_raw_sql_only_ends_a_kept_place(user, cluster, statement, constraint):
-    fail(gang(user, {"backoff": {"seconds": 60}}))
-    with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(statement)
-    assert constraint_of(refused.value) == constraint
-
-
-def test_raw_sql_does_not_keep_an_ended_place_again(user, cluster):
-    attempt = gang(user, {"backoff": {"seconds": 60}})
-    fail(attempt)
-    cancel_job(actor_for(user), attempt.job_id)
-    assert end_places() == 1
-    with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("UPDATE federation_keptplace SET ended_at = NULL, outcome = ''")
-    assert constraint_of(refused.value) == "a_kept_place_only_ends"
-
-
-INSERT = """
-INSERT INTO federation_keptplace (attempt_id, job_id, cluster_id, nodes, since_at, until_at)
-SELECT id, job_id, cluster_id, {nodes}, {since}, {since} + interval '{seconds} seconds' FROM federation_attempt
-"""
-
-
-@pytest.mark.parametrize(
-    ("changes", "constraint"),
-    [
-        ({"nodes": "'[\"n9\"]'"}, "a_kept_place_has_only_nodes_of_its_attempt"),
-        ({"nodes": "'[]'"}, "a_kept_place_lists_its_nodes"),
-        ({"seconds": 1501}, "a_place_is_kept_for_a_bounded_time"),
-        ({"seconds": 0}, "a_place_is_kept_for_a_bounded_time"),
-        ({"since": "now() + interval '1 hour'"}, "a_place_is_kept_of_an_attempt_that_lives"),
-        ({"since": "now() - interval '1 hour'"}, "a_place_is_kept_of_an_attempt_that_lives"),
-    ],
-)
-def test_raw_sql_keeps_only_what_an_attempt_has_for_a_bounded_time(user, cluster, changes, constraint):
-    gang(user)
-    asked = INSERT.format(**{"nodes": "'[\"n0\"]'", "since": "now()", "seconds": 60, **changes})
-    with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(asked)
-    assert constraint_of(refused.value) == constraint
-
-
-def test_raw_sql_keeps_nothing_of_an_attempt_that_has_ended(user, cluster):
-    attempt = gang(user)
-    fail(attempt, exit_code=3)
-    assert state_of(attempt.job) == "failed"
-    with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(INSERT.format(nodes="'[\"n0\"]'", since="now()", seconds=60))
-    assert constraint_of(refused.value) == "a_place_is_kept_of_an_attempt_that_lives"
-    keep_places({attempt.id: 60})
-    assert not KeptPlace.objects.exists()
 
 
 @pytest.mark.parametrize(("gpus", "is_kept"), [(1, False), (3, False), (4, True), (8, True)])
