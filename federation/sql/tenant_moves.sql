@@ -12,7 +12,7 @@ BEGIN
                 IS DISTINCT FROM (b.tenant_id IN (SELECT id FROM quotas_tenants_above(NEW.parent_id)))
     ) AND EXISTS (
         WITH RECURSIVE under AS (
-            SELECT NEW.id UNION ALL SELECT t.id FROM under JOIN tenancy_tenant AS t ON t.parent_id = under.id
+            SELECT NEW.id UNION SELECT t.id FROM under JOIN tenancy_tenant AS t ON t.parent_id = under.id
         ) SELECT FROM under JOIN quotas_hold AS h ON h.tenant_id = under.id AND h.state = 'pending'
     ) THEN
         RAISE EXCEPTION 'tenant % has work that budgets count', OLD.path

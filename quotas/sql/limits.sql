@@ -97,6 +97,7 @@ CREATE OR REPLACE FUNCTION quotas_nearest_limit(tenant uuid, wanted text, scope 
     WITH RECURSIVE up AS (
         SELECT t.id, t.parent_id, 0 AS steps FROM tenancy_tenant AS t WHERE t.id = tenant
         UNION ALL SELECT t.id, t.parent_id, up.steps + 1 FROM up JOIN tenancy_tenant AS t ON t.id = up.parent_id
+            WHERE up.steps < 16 -- the tree's depth; a statement may put two below each other before the tree refuses it
     ) SELECT l.id FROM up JOIN quotas_quotalimit AS l ON l.tenant_id = up.id
         WHERE l.removed_at IS NULL AND l.resource = wanted AND l.clusters = scope AND l.parent_id IS DISTINCT FROM l.id
         ORDER BY up.steps LIMIT 1
@@ -240,7 +241,7 @@ BEGIN
         ORDER BY id FOR SHARE;
     FOR one IN
         WITH RECURSIVE below AS (
-            SELECT NEW.id UNION ALL SELECT t.id FROM below JOIN tenancy_tenant AS t ON t.parent_id = below.id
+            SELECT NEW.id UNION SELECT t.id FROM below JOIN tenancy_tenant AS t ON t.parent_id = below.id
         ), moved AS MATERIALIZED (SELECT l.* FROM below JOIN quotas_quotalimit AS l ON l.tenant_id = below.id)
         SELECT quotas_nearest_limit(NEW.parent_id, l.resource, l.clusters) AS above, array_agg(l.id) AS children
         FROM moved AS l WHERE l.parent_id IS NULL OR l.parent_id NOT IN (SELECT id FROM moved)

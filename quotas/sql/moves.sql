@@ -12,7 +12,7 @@ BEGIN
         SELECT up.id FROM unnest(ARRAY[OLD.parent_id, NEW.parent_id]) AS of(id), quotas_tenants_above(of.id) AS up
     ) ORDER BY id FOR SHARE;
     WITH RECURSIVE under AS (
-        SELECT NEW.id UNION ALL SELECT t.id FROM under JOIN tenancy_tenant AS t ON t.parent_id = under.id
+        SELECT NEW.id UNION SELECT t.id FROM under JOIN tenancy_tenant AS t ON t.parent_id = under.id
     ) SELECT array_agg(id) INTO below FROM under;
     PERFORM 1 FROM quotas_hold WHERE tenant_id = ANY (below) AND state = 'pending' ORDER BY holder_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
