@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from datetime import timedelta
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.builders import make_run, make_spec, make_tenant, make_user
 from tests.rooms.billing.ledgers import at
 
 MONTH = (at(1), at(1, month=11))
+STATES = ("succeeded", "failed", "cancelled")
 ZERO = Fraction(0)
 
 
@@ -26,7 +28,7 @@ def ended_job(state="succeeded", ended=None, *runs, path="acme/one", user="ada",
     """A job that ended in this state. Each of its runs is (cluster, start, hours), or has the values of `make_run` too."""
     job = Job.objects.create(
         tenant=make_tenant(path), created_by=person(user), name=name, spec=make_spec(), shape="s", labels=labels, state=state,
-        finished_at=(ended or at(5)) if state in ("succeeded", "failed", "cancelled") else None,
+        finished_at=(ended or at(5)) if state in STATES else None,
     )  # fmt: skip
     for cluster, start, hours, *more in runs:
         used(job, cluster, start, hours, path=path, **(more[0] if more else {}))
@@ -65,9 +67,14 @@ def walked(key_of, span=MONTH, keeps=lambda job: True):
         for currency, (cost, gpu, without_price) in spent.items():
             row = found[key_of(job), currency]
             row[0] += 1
-            row[1 + ("succeeded", "failed", "cancelled").index(job.state)] += 1
+            row[1 + STATES.index(job.state)] += 1
             row[4] += cost
             row[5] += ZERO if job.state == "succeeded" else cost
             row[6] += gpu
             row[7] += without_price
     return dict(found)
+
+
+def six(value):
+    """The fraction rounded to six decimals, as a report shows it."""
+    return Decimal(round(value * 10**6)).scaleb(-6)
