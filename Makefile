@@ -30,8 +30,10 @@ QUICK = $(if $(or $(findstring .py,$(ARGS)),$(filter -m%,$(ARGS))),,-m "not law 
 # And by two processes, unless the options need one.
 WORKERS ?= 2
 SPREAD = $(if $(or $(findstring .py,$(ARGS)),$(filter -n% -s --pdb --cpu%,$(ARGS))),,-n $(WORKERS) --dist loadfile)
-test: setup ## Everything that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments, without laws and oracles; CPU=1 names the costliest files
-ifeq ($(strip $(ARGS)),)
+test: setup ## Everything that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments, without laws and oracles; CHANGED=1 runs those of the engines and rooms that a change may break; CPU=1 names the costliest files
+ifneq ($(CHANGED),)
+	@$(TIED) $(BIN)/python -m devtools.changed
+else ifeq ($(strip $(ARGS)),)
 	@$(TIED) $(BIN)/python -m devtools.parts $(if $(CPU),--cpu)
 else
 	@$(TIED) $(BIN)/python -m pytest $(QUICK) $(SPREAD) $(ARGS)

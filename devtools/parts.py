@@ -76,9 +76,18 @@ def main() -> int:
     """Exit status: 0 if all checks and parts passed."""
     parser = argparse.ArgumentParser(prog="python -m devtools.parts", description=__doc__)
     parser.add_argument("--cpu", action="store_true", help="print the files of tests that took the most CPU seconds")
-    further = ["--cpu"] if parser.parse_args().cpu else []
+    further = ["--cpu=files"] if parser.parse_args().cpu else []
     _build_programs()
-    runs = list(_run_all(further))
+    # The checks need no database: the first parts wait for it where none is prepared.
+    checks = Run("checks", CHECKS, has_low_priority=True)
+    return report(
+        run_all([checks, *(tests_of(str(number), plan, further) for number, plan in enumerate(PARTS, start=1))])
+    )
+
+
+def report(ended: Iterable["Run"]) -> int:
+    """Prints what ended how, when all have; exit status: 0 if all passed."""
+    runs = list(ended)
     counts = sum((run.counts for run in runs), Counter[str]())
     # The parts' lines are mixed, and who sees only the end of a long output sees these.
     for run in runs:
@@ -97,11 +106,9 @@ def costliest(lines: Iterable[str]) -> Sequence[str]:
     return sorted(lines, key=lambda line: float(line.split()[0]), reverse=True)[:COSTS_SHOWN]
 
 
-def _run_all(further: Sequence[str]) -> Iterator["Run"]:
-    """The checks and all parts, each when it has ended; the parts with these further arguments."""
-    # The checks need no database: the first parts wait for it where none is prepared.
-    waiting = [Run("checks", CHECKS, has_low_priority=True)]
-    waiting += [_tests(str(number), plan, further) for number, plan in enumerate(PARTS, start=1)]
+def run_all(runs: Iterable["Run"]) -> Iterator["Run"]:
+    """Each of them when it has ended; those that come first begin first."""
+    waiting = list(runs)
     running: list[Run] = []
     while waiting or running:
         while len(running) < AT_ONCE and (run := _next(waiting, running)):
@@ -140,7 +147,8 @@ def paths_of(plan: Plan) -> Sequence[str]:
     return sorted(str(path.relative_to(tests)) for path in found)
 
 
-def _tests(name: str, plan: Plan, further: Sequence[str]) -> "Run":
+def tests_of(name: str, plan: Plan, further: Sequence[str]) -> "Run":
+    """The run of a part's tests, with further arguments of pytest."""
     paths = paths_of(plan)
     must_run = " ".join(word for word in REQUIRED if word in paths)
     command = (sys.executable, "-m", "pytest", *further, *(f"tests/{path}" for path in paths))

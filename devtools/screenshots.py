@@ -62,6 +62,7 @@ PAGES = {
     "forecast": "/forecast/",
     "anomalies": "/anomalies/",
     "prices": "/prices/",
+    "own-costs": "/prices/own-costs/",
     "egress": "/prices/egress/",
     "datasets": "/datasets/",
     "priority-classes": "/priority-classes/",

@@ -70,6 +70,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_deselected(items):
     if os.environ.get("LONG_TESTS"):
         return
+    items = [item for item in items if isinstance(item, pytest.Item)]
     asked = [item for item in items if not item.get_closest_marker("long")]
     _left_out.update(name for item in asked for name in REQUIRED if item.get_closest_marker(name))
 
