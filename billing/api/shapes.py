@@ -13,6 +13,7 @@ from billing.engine.own_costs import steps_of, stored_costs
 from billing.models import MOST_INTERRUPTIONS, Price
 from billing.queries import UsageReport, UsageRow
 from billing.queries.carbon_report import CarbonRow
+from billing.queries.paths import AS_IS, AS_WAS, PATHS
 from foundation.plain_json import instant
 from foundation.shapes import Instant, StrictShape, Text
 
@@ -168,6 +169,7 @@ class UsageShown(serializers.Serializer[Any]):
     """A usage report of [from, to)."""
 
     tenant = serializers.CharField(allow_null=True)
+    paths = serializers.ChoiceField(PATHS, help_text="Which paths tenants have here: those of then, or today's.")
     group_by = serializers.ListField(child=serializers.CharField())
     is_complete = serializers.BooleanField(help_text="False while something in the period still runs.")
     running_jobs = serializers.IntegerField(help_text="Jobs that still run or whose usage is not complete yet.")
@@ -216,6 +218,7 @@ def show_usage(report: UsageReport) -> dict[str, Any]:
         "tenant": report.tenant_path or None,
         "from": instant(report.start),
         "to": instant(report.until),
+        "paths": AS_IS if report.as_is else AS_WAS,
         "group_by": list(report.group_by),
         "is_complete": report.is_complete,
         "running_jobs": report.running_jobs,

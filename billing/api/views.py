@@ -17,6 +17,7 @@ from billing.operations import create_price
 from billing.operations.prices import NewPrice
 from billing.queries import usage_report, visible_prices
 from billing.queries.corrections import visible_price
+from billing.queries.paths import AS_IS, AS_WAS, PATHS
 from billing.queries.prices import owners_of_costs
 from foundation.clock import now
 from foundation.media import JSONRenderer
@@ -107,7 +108,7 @@ class PriceView(ApiView):
 class UsageView(ApiView):
     """`/usage`."""
 
-    filters = ("tenant", "from", "to", "month", "group_by", "format", "carbon")
+    filters = ("tenant", "from", "to", "month", "group_by", "format", "carbon", "paths")
     renderer_classes = [JSONRenderer, CSVRenderer]
 
     @extend_schema(
@@ -118,11 +119,14 @@ class UsageView(ApiView):
         """Returns usage and cost, by default of this month. `Accept: text/csv` or `format=csv` gives a spreadsheet.
 
         `from` and `to` are dates or times in UTC, `to` excluded; `group_by` lists tenant, cluster, flavor, user,
-        job, day, month. `carbon=true` adds energy and emissions.
+        job, day, month. `carbon=true` adds energy and emissions. `paths=as_is` reports under the current paths of tenants,
+        not under those that they had then.
         """
         wanted = wanted_format(request, self.query)
         if self.query.get("carbon", "false") not in BOOLEANS:
             raise Invalid.field("carbon", "bad_format", f"one of {', '.join(BOOLEANS)}")
+        if self.query.get("paths", AS_WAS) not in PATHS:
+            raise Invalid.field("paths", "bad_format", f"one of {', '.join(PATHS)}")
         start, until = period_of(self.query, now())
         words = [word for word in self.query.get("group_by", "").split(",") if word]
         report = usage_report(
@@ -132,6 +136,7 @@ class UsageView(ApiView):
             until,
             words,
             with_carbon=self.query.get("carbon") == "true",
+            as_is=self.query.get("paths") == AS_IS,
         )
         shown = show_usage(report)
         file = f"usage-{start:%Y%m%d}-{until:%Y%m%d}{'' if report.is_complete else '-so-far'}.csv"

@@ -30,7 +30,7 @@ from foundation.problems import Invalid
 from .carbon import places_of
 from .paths import Scope
 from .progress import OpenRun
-from .recorded import key_columns, naming, stored_statement
+from .recorded import key_columns, naming, stored_statement, words_read
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -122,7 +122,8 @@ def footprints_of(
     observed; `keys_at` gives their keys. Raises Invalid `report_too_large`.
     """
     start, until = span
-    uses, named = _Uses(), naming(words)
+    words = words_read(words, scope)
+    uses, named = _Uses(), naming(words, scope)
     values: dict[str, Any] = {
         "start": start, "until": until, "tenants": list(scope.tenants), "path": scope.path, "most": MOST_EDGES + 1,
         "clusters": [run.meter.cluster_id for run in running], "uids": [run.meter.source_uid for run in running],

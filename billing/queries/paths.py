@@ -1,5 +1,5 @@
-"""Whose usage a report covers. Paths are those that tenants had when metered; who may see them depends on their place
-now.
+"""Whose usage a report covers. Paths are those that tenants had when metered, unless the report is asked for today's; who may see
+them depends on their place now.
 """
 
 from collections.abc import Mapping
@@ -14,22 +14,28 @@ from foundation.problems import NotFound
 from tenancy.models import Tenant
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
+AS_WAS, AS_IS = "as_was", "as_is"
+PATHS = (AS_WAS, AS_IS)
+"""The paths of tenants in a report: those of then, or today's."""
 AFTER_SLASH = "0"
 """The character after the slash: paths below a path sort before the path with it appended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Usage at or below `path` (empty: anywhere) of these tenants, each with its current path."""
+    """Usage at or below `path` (empty: anywhere) of these tenants, each with its current path. `is_current`: all usage of these
+    tenants, by their current paths.
+    """
 
     path: str
     tenants: Mapping[UUID, str]
+    is_current: bool = False
 
     def path_of(self, meter: Meter) -> str:
         """The path of its usage: the one that the meter stores, or for an unsaved meter the one that it
         would get now.
         """
-        return meter.tenant_path or self.tenants[meter.tenant_id]
+        return (not self.is_current and meter.tenant_path) or self.tenants[meter.tenant_id]
 
     def covers(self, meter: Meter) -> bool:
         """Whether the usage of this meter, which belongs to one of the tenants, is at or below the path."""
@@ -58,6 +64,15 @@ def tenants_under(actor: Actor, path: str) -> dict[UUID, str]:
             raise
         return gone
     return gone | dict(Tenant.objects.filter(here).values_list("id", "path"))
+
+
+def tenants_now_under(actor: Actor, path: str) -> dict[UUID, str]:
+    """The current paths by id of the visible tenants at or below `path`; empty means everywhere. Raises NotFound."""
+    visible = visible_tenants(actor)
+    if path:
+        tenant_by_path(actor, path)
+        visible = visible.filter(Q(path=path) | Q(path__startswith=f"{path}/"))
+    return dict(visible.values_list("id", "path"))
 
 
 def tenants_were_under(actor: Actor, path: str) -> bool:

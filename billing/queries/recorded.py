@@ -29,6 +29,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "month": {"month": "to_char(part.start AT TIME ZONE 'UTC', 'YYYY-MM')"},
 }
 """The words that a report may be grouped by, and the columns that each word adds, as texts of CORRECTED."""
+CURRENT_TENANT = "current tenant"
+"""Stands for `tenant` in a report of current paths."""
+TEXTS: Mapping[str, Mapping[str, str]] = {**GROUPS, CURRENT_TENANT: {"tenant": "m.tenant_id"}}
 STORED: Mapping[str, Sequence[str]] = {
     "tenant": ("tenant_path",),
     "cluster": ("cluster_id",),
@@ -37,6 +40,7 @@ STORED: Mapping[str, Sequence[str]] = {
     "job": ("workload_id", "max(workload_name)"),
     "day": ("day",),
     "month": ("date_trunc('month', day::timestamp)::date",),
+    CURRENT_TENANT: ("tenant_id",),
 }
 """The same columns as they are stored: a text for each row would cost more than its sum."""
 OF_ONE_RUN = frozenset({"user", "job"})
@@ -73,7 +77,12 @@ class Line:
 
 def key_columns(words: Sequence[str]) -> tuple[str, ...]:
     """The key columns of a report grouped by these words, in order."""
-    return tuple(name for word in words for name in GROUPS[word])
+    return tuple(name for word in words for name in TEXTS[word])
+
+
+def words_read(words: Sequence[str], scope: Scope) -> tuple[str, ...]:
+    """The words by which a report of this scope groups what it reads."""
+    return tuple(CURRENT_TENANT if word == "tenant" and scope.is_current else word for word in words)
 
 
 def recorded(
@@ -87,7 +96,8 @@ def recorded(
         "start": start, "until": until, "most": most, "day_before": start - A_DAY,
         "tenants": list(scope.tenants), "path": scope.path, "clusters": clusters, "uids": uids, "ends": ends,
     }  # fmt: skip
-    named = naming(words)
+    words = words_read(words, scope)
+    named = naming(words, scope)
     lines: list[Line] = []
     with connection.cursor() as cursor:
         for template, (begins, ends_at) in _pieces(words, start, until):
@@ -104,8 +114,11 @@ def recorded(
         if not cursor.fetchone()[0]:
             return lines
         cursor.execute(report_statement(words), values)
-        names = key_columns(words)
-        lines += [_corrected_line(dict(zip(names, row, strict=False)), *row[len(names) :]) for row in cursor.fetchall()]
+        for row in cursor.fetchall():
+            keys = dict(zip(key_columns(words), row, strict=False))
+            if CURRENT_TENANT in words:
+                keys["tenant"] = scope.tenants[keys["tenant"]]
+            lines.append(_corrected_line(keys, *row[len(keys) :]))
     return lines
 
 
@@ -137,7 +150,7 @@ def stored_statement(words: Sequence[str], template: str) -> str:
 
 def report_statement(words: Sequence[str]) -> str:
     """CORRECTED, grouped by these words."""
-    columns = [column for word in words for column in GROUPS[word].values()]
+    columns = [column for word in words for column in TEXTS[word].values()]
     grouping = [column for column in columns if not column.startswith(LATEST)]
     return CORRECTED.format(
         keys="".join(f"{column}, " for column in columns),
@@ -145,8 +158,8 @@ def report_statement(words: Sequence[str]) -> str:
     )
 
 
-def naming(words: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Turns the stored columns of a row into its keys, before its other columns."""
+def naming(words: Sequence[str], scope: Scope) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Turns the stored columns of a row of the scope into its keys, before its other columns."""
     names: dict[UUID, str] = {}
     if "cluster" in words:
         names = dict(Cluster.everything.values_list("id", "name"))
@@ -156,6 +169,8 @@ def naming(words: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     for word in words:
         if word == "cluster":
             shown += [(number, names.__getitem__), (number, str)]
+        elif word == CURRENT_TENANT:
+            shown.append((number, scope.tenants.__getitem__))
         elif word == "month":
             shown.append((number, lambda day: date.isoformat(day)[:7]))
         else:
@@ -221,13 +236,13 @@ GROUP BY {{groups}} part.currency LIMIT %(most)s
 ANY_CORRECTION = "SELECT EXISTS (SELECT 1 FROM billing_pricecorrection WHERE span && tstzrange(%(start)s, %(until)s))"
 DAYS = """
 SELECT {keys} currency, gpu_numerator, gpu_denominator, sum(gpu), sum(cpu), sum(memory), sum(cost) FROM (
-    SELECT tenant_path, cluster_id, flavor, day, currency, gpu_numerator, gpu_denominator, gpu_milliseconds AS gpu,
+    SELECT tenant_id, tenant_path, cluster_id, flavor, day, currency, gpu_numerator, gpu_denominator, gpu_milliseconds AS gpu,
         cpu_millicore_milliseconds AS cpu, memory_mib_milliseconds AS memory, cost, segments
     FROM billing_tenantday
     WHERE day >= %(first)s AND day < %(last)s AND tenant_id = ANY(%(tenants)s)
         AND (%(path)s IN ('', tenant_path) OR starts_with(tenant_path, %(path)s || '/'))
     UNION ALL
-    SELECT m.tenant_path, m.cluster_id, m.flavor, (lower(s.period) AT TIME ZONE 'UTC')::date, s.currency, m.gpu_numerator,
+    SELECT m.tenant_id, m.tenant_path, m.cluster_id, m.flavor, (lower(s.period) AT TIME ZONE 'UTC')::date, s.currency, m.gpu_numerator,
         m.gpu_denominator, -s.gpu_milliseconds, -s.cpu_millicore_milliseconds,
         -m.memory_mib * extract(epoch FROM upper(s.period) - lower(s.period)) * 1000, -s.cost, -1
     FROM unnest(%(clusters)s::uuid[], %(uids)s::text[], %(ends)s::timestamptz[]) AS known(cluster_id, source_uid, until)

@@ -23,7 +23,7 @@ from tenancy.queries import Actor
 
 from .carbon_report import CarbonRow, carbon_rows
 from .carbon_use import footprints_of
-from .paths import Scope, tenants_under
+from .paths import Scope, tenants_now_under, tenants_under
 from .progress import OpenRun, Provisional, Whose, open_runs, provisional_parts
 from .recorded import GROUPS, ZERO, Line, Quantities, key_columns, recorded
 
@@ -96,6 +96,8 @@ class UsageReport:
     totals: tuple[UsageRow, ...]
     running_jobs: int
     as_of: datetime
+    as_is: bool = False
+    """Whether usage is under the current paths of its tenants, not under those of then."""
 
     @property
     def total(self) -> UsageRow:
@@ -130,6 +132,7 @@ def usage_report(  # noqa: PLR0913 - each says what the report contains
     *,
     among: QuerySet[Tenant] | None = None,
     with_carbon: bool = False,
+    as_is: bool = False,
 ) -> UsageReport:
     """Usage of a tenant and its descendants in [start, until); if the path is empty, of everything that the actor may
     see.
@@ -138,6 +141,7 @@ def usage_report(  # noqa: PLR0913 - each says what the report contains
     depends on the tenant's current place. A segment that crosses an end of the period counts by its part inside. Raises
     NotFound, Invalid (`unknown_group`, `report_too_large`, `empty_period`). With `among`, the
     report covers these tenants instead; the caller has checked that the actor may see them. `with_carbon` takes longer.
+    `as_is`: all usage belongs to the path that its tenant has now, and `tenant_path` is a current one.
     """
     words = tuple(dict.fromkeys(group_by))
     unknown = [word for word in words if word not in GROUPS]
@@ -146,8 +150,7 @@ def usage_report(  # noqa: PLR0913 - each says what the report contains
     if start >= until:
         raise Invalid.field("to", "empty_period", "the period ends before it begins")
     at = now().astimezone(UTC)
-    tenants = tenants_under(actor, tenant_path) if among is None else dict(among.values_list("id", "path"))
-    scope = Scope(tenant_path if among is None else "", tenants)
+    scope = _scope(actor, tenant_path, among, as_is=as_is)
     running = [
         run
         for run in open_runs(Whose(tenants=scope.tenants), at)
@@ -165,7 +168,15 @@ def usage_report(  # noqa: PLR0913 - each says what the report contains
     totals = tuple(total for _, total in shown)
     if len(totals) == 1:
         totals = (replace(totals[0], running_jobs=jobs),)  # with those that have used nothing yet
-    return UsageReport(tenant_path, start, until, words, tuple(rows), totals, jobs, at)
+    return UsageReport(tenant_path, start, until, words, tuple(rows), totals, jobs, at, as_is)
+
+
+def _scope(actor: Actor, path: str, among: QuerySet[Tenant] | None, *, as_is: bool) -> Scope:
+    if among is not None:
+        return Scope("", dict(among.values_list("id", "path")), as_is)
+    if as_is:
+        return Scope("", tenants_now_under(actor, path), is_current=True)
+    return Scope(path, tenants_under(actor, path))
 
 
 def provisional_lines(

@@ -192,7 +192,7 @@ def _sums(words: Sequence[str], scope: Scope, start: datetime, until: datetime) 
         "start": start, "until": until, "first": start.astimezone(UTC).date(), "last": until.astimezone(UTC).date(),
         "tenants": list(scope.tenants), "path": scope.path, "most": MOST_ROWS + 1,
     }  # fmt: skip
-    named = naming(words)
+    named = naming(words, scope)
     merged: dict[tuple[str, ...], _Sums] = {}
     with connection.cursor() as cursor:
         cursor.execute(stored_statement(words, UTILISATION), values)

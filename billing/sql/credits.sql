@@ -15,6 +15,13 @@ CREATE OR REPLACE FUNCTION billing_credit_policy(of_organisation uuid, on_day da
      ORDER BY p.effective_from DESC, p.id DESC LIMIT 1
 $$;
 
+-- The time from `begins` to `ends`; empty if it ends before it begins. PostgreSQL may cut a segment before it looks whether the segment
+-- counts at all, and a range that ends before it begins is an error.
+CREATE OR REPLACE FUNCTION billing_span(begins timestamp with time zone, ends timestamp with time zone)
+    RETURNS tstzrange LANGUAGE sql IMMUTABLE AS $$
+    SELECT tstzrange(begins, greatest(begins, ends))
+$$;
+
 -- What of a tenant's day is not charged, by the corrected prices: the same arithmetic as billing.engine.credits.
 CREATE OR REPLACE FUNCTION billing_day_credit(of_organisation uuid, of_tenant uuid, at_path character varying, on_cluster uuid, with_flavor character varying, on_day date)
     RETURNS TABLE(cause character varying, currency character varying, cost numeric)
@@ -28,7 +35,7 @@ CREATE OR REPLACE FUNCTION billing_day_credit(of_organisation uuid, of_tenant uu
       JOIN billing_usagesegment AS s ON int8range(s.meter_id, s.meter_id, '[]') && int8range(m.id, m.id, '[]')
            AND s.period && tstzrange(on_day::timestamp AT TIME ZONE 'UTC', (on_day + 1)::timestamp AT TIME ZONE 'UTC')
            AND upper(s.period) > lost.lost_from
-     CROSS JOIN LATERAL billing_corrected(m.id, tstzrange(greatest(lower(s.period), lost.lost_from), upper(s.period))) AS c
+     CROSS JOIN LATERAL billing_corrected(m.id, billing_span(greatest(lower(s.period), lost.lost_from), upper(s.period))) AS c
      WHERE p.id = billing_credit_policy(of_organisation, on_day) AND p.causes ? lost.cause AND c.currency <> ''
      GROUP BY 1, 2 HAVING sum(c.cost) <> 0
 $$;
@@ -47,7 +54,7 @@ CREATE OR REPLACE FUNCTION billing_lost_costs(runs uuid[], since timestamp with 
      CROSS JOIN LATERAL (SELECT (lower(s.period) AT TIME ZONE 'UTC')::date AS day) AS used
       LEFT JOIN billing_creditpolicy AS p ON p.id = billing_credit_policy(root.id, used.day)
      CROSS JOIN LATERAL billing_corrected(
-           m.id, tstzrange(greatest(lower(s.period), lost.lost_from, since), least(upper(s.period), until))) AS c
+           m.id, billing_span(greatest(lower(s.period), lost.lost_from, since), least(upper(s.period), until))) AS c
      GROUP BY 1, 2, 3, 4, 7
 $$;
 

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from billing.engine.shares import shown_parts
 from billing.queries import UsageReport, usage_report
 from billing.queries.carbon import is_counted
-from billing.queries.paths import tenants_were_under
+from billing.queries.paths import AS_IS, tenants_were_under
 from billing.queries.usage import UsageRow
 from foundation.clock import now
 from foundation.pages import Form, asked, show
@@ -122,6 +122,8 @@ class UsagePage:
     """Likewise of credits for lost work."""
     lines: tuple[UsageLine, ...]
     columns: tuple[str, ...]
+    as_is: bool
+    """Whether usage is under the current paths of tenants."""
     offers_carbon: bool
     """Whether any cluster has what its energy is computed from."""
     hidden: int
@@ -136,17 +138,18 @@ class UsagePage:
     """Both are empty if several tenants match the input: the API takes only whole paths."""
 
 
-@page(takes=("month", "tenant", "group_by", "carbon"))
+@page(takes=("month", "tenant", "group_by", "carbon", "paths"))
 def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The report of a month; by default the current month by tenant."""
     month = month_of(request.GET.get("month", ""))
     groups = _groups(request.GET.getlist("group_by")) or list(DEFAULT_GROUPS)
     match = match_tenants(actor, asked(request).get("tenant", ""))
-    if not match.count and tenants_were_under(actor, match.typed):
+    as_is = request.GET.get("paths") == AS_IS
+    if not match.count and not as_is and tenants_were_under(actor, match.typed):
         match = replace(match, is_exact=True)
     among = None if match.is_exact or match.path else match.tenants
     with_carbon = bool(request.GET.get("carbon"))
-    report = usage_report(actor, match.path, *_period(month), groups, among=among, with_carbon=with_carbon)
+    report = usage_report(actor, match.path, *_period(month), groups, among=among, with_carbon=with_carbon, as_is=as_is)
     columns = tuple(column for column in report.columns if not column.endswith("_id"))
     lines, totals = _lines(report, columns)
     shown = UsagePage(
@@ -160,6 +163,7 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
         is_credited=any(row.credits for row in report.rows),
         lines=lines[:MOST_ROWS_SHOWN],
         columns=columns,
+        as_is=as_is,
         offers_carbon=with_carbon or is_counted(),
         hidden=max(len(report.rows) - MOST_ROWS_SHOWN, 0),
         month=f"{month[0]:04d}-{month[1]:02d}",
@@ -168,7 +172,7 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
         match=match,
         form=Form(values={"tenant": match.typed, "month": f"{month[0]:04d}-{month[1]:02d}"}),
         tenants=path_suggestions(actor),
-        csv_query=_csv_query(month, groups, match.path, with_carbon=with_carbon)
+        csv_query=_csv_query(month, groups, match.path, with_carbon=with_carbon, as_is=as_is)
         if match.is_exact or match.path
         else "",
         focus_query=_focus_query(month, match.path) if match.is_exact or match.path else "",
@@ -281,7 +285,7 @@ def months_offered() -> Sequence[tuple[str, str]]:
     return tuple(found)
 
 
-def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str, *, with_carbon: bool) -> str:
+def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str, *, with_carbon: bool, as_is: bool) -> str:
     """The query that gets the same report as a file from the API, which also accepts the browser's session."""
     start, until = _period(month)
     query = QueryDict(mutable=True)
@@ -292,6 +296,8 @@ def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str, *, wi
         query["tenant"] = tenant
     if with_carbon:
         query["carbon"] = "true"
+    if as_is:
+        query["paths"] = AS_IS
     return query.urlencode()
 
 

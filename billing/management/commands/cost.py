@@ -30,13 +30,16 @@ class Command(GatewayCommand):
             help="tenant, cluster, flavor, user, job, day, month; comma-separated",
         )
         parser.add_argument("--carbon", action="store_true", help="with energy and emissions")
+        parser.add_argument(
+            "--as-is", action="store_true", help="under the current paths of tenants, not those of then"
+        )
         parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 
     def handle(self, *args: Any, month: str | None, tenant: str, by: str, carbon: bool, **options: Any) -> None:
         try:
             start, until = period_of({"month": month} if month else {}, database_now())
             words = [word for word in by.split(",") if word]
-            report = usage_report(SYSTEM, tenant, start, until, words, with_carbon=carbon)
+            report = usage_report(SYSTEM, tenant, start, until, words, with_carbon=carbon, as_is=options["as_is"])
         except Problem as problem:
             raise CommandError("; ".join([problem.detail, *(error.detail for error in problem.errors)])) from None
         shown = show_usage(report)

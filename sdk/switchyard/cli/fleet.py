@@ -84,13 +84,17 @@ def usage(
     by: Annotated[
         str, typer.Option(help="Any of tenant, cluster, flavor, user, job, day, month, with commas.")
     ] = "tenant",
+    *,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Under the current paths of tenants, not those of then.")
+    ] = False,
 ) -> None:
     """Report what ran and what it cost."""
     if month is not None and not re.fullmatch(r"\d{4}-\d{2}", month):
         raise typer.BadParameter("--month takes YYYY-MM.")
     session = session_of(context)
     with session.client() as client:
-        found = client.get("usage", tenant=tenant, month=month, group_by=by)
+        found = client.get("usage", tenant=tenant, month=month, group_by=by, paths="as_is" if as_is else None)
     keys = found["group_by"]
     rows = [[*(item[key] for key in keys), item["gpu_hours"], money(item["cost"])] for item in found["items"]]
     totals = found["totals_by_currency"]

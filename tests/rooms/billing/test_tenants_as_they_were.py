@@ -1,5 +1,6 @@
 """Moving or renaming a team rewrites no past usage."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -154,3 +155,15 @@ def test_the_database_itself_writes_the_path_of_a_new_meter():
         {},
     )
     assert Meter.objects.get(source_uid="forged").tenant_path == OLD
+
+
+def test_what_runs_on_counts_under_the_path_of_now_if_the_report_is_asked_for_it(north, monkeypatch):
+    run = make_run(north, OLD, started_at=datetime(2026, 11, 20, 20, tzinfo=UTC), is_final=False)
+    record_runs([run])
+    path = rename().path
+    so_far = replace(run, until_at=MOVED_AT)
+    monkeypatch.setattr("billing.queries.progress.run_sources", [*run_sources, lambda *_: [so_far]])
+    for as_is, of in ((False, OLD), (True, path)):
+        (row,) = usage_report(SYSTEM, "acme", *NOVEMBER, ["tenant"], as_is=as_is).rows
+        assert (row.keys["tenant"], row.gpu_hours, row.provisional_gpu_hours, row.running_jobs) == (of, 4, 3, 1)
+    assert usage_report(SYSTEM, path, *NOVEMBER, as_is=True).total.provisional_gpu_hours == 3
