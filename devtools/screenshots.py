@@ -40,6 +40,7 @@ PAGES = {
     "usage": "/usage/?group_by=tenant,flavor",
     "usage-energy": "/usage/?group_by=tenant,flavor&carbon=yes",
     "usage-files": "/usage/files/",
+    "cost-overview": "/usage/overview/",
     "unit-costs": "/usage/unit-costs/?group_by=tenant,user",
     "utilisation": "/usage/utilisation/?group_by=tenant,flavor",
     "recommendations": "/usage/recommendations/",

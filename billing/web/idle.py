@@ -12,28 +12,16 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from billing.engine.ledger import SCALE, money
 from billing.engine.months import next_month
 from billing.engine.shares import shown_parts
-from billing.queries.sharing_report import Bridge, PoolShown, SharingReport, sharing_report, visible_organisations
+from billing.queries.sharing_report import PoolShown, SharingReport, sharing_report, visible_organisations
 from foundation.clock import database_now
 from foundation.pages import Form, show
 from tenancy.queries import Actor
 from tenancy.web import page
 
-from .usage import month_of, months_offered
+from .usage import PLACES, month_of, months_offered
+from .waterfall import Waterfall, waterfall_of
 
-PLACES = 2
 LEVELS = 5
-BRIDGE = (
-    ("charged", "Charged to jobs"),
-    ("commitment", "Used commitments, less the usage that they covered"),
-    ("credits", "Credits for lost work"),
-    ("infrastructure", "Lost work, borne by the organisation"),
-    ("idle_shared", "Idle, borne by tenants"),
-    ("idle_central", "Idle, kept central"),
-    ("overhead", "Nodes that took no jobs"),
-    ("platform_shared", "Platform, borne by tenants"),
-    ("platform_central", "Platform, kept central"),
-    ("commitment_unused", "Commitments, unused"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +54,10 @@ class ShareLine:
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeShown:
-    currency: str
-    steps: tuple[tuple[str, Decimal], ...]
-    total: Decimal
-
-
-@dataclass(frozen=True, slots=True)
 class IdlePage:
     organisation: str
     report: SharingReport | None
-    bridges: tuple[BridgeShown, ...]
+    waterfalls: tuple[Waterfall, ...]
     shares: tuple[ShareLine, ...]
     days: tuple[int, ...]
     rows: tuple[HeatRow, ...]
@@ -100,7 +81,7 @@ def idle(request: HttpRequest, actor: Actor) -> HttpResponse:
     shown = IdlePage(
         organisation=path,
         report=report,
-        bridges=tuple(_bridge(one) for one in report.bridges) if report else (),
+        waterfalls=tuple(map(waterfall_of, report.bridges)) if report else (),
         shares=_shares(report) if report else (),
         days=days,
         rows=_rows(report.pools, days) if report else (),
@@ -110,12 +91,6 @@ def idle(request: HttpRequest, actor: Actor) -> HttpResponse:
         csv_query=query.urlencode(),
     )
     return show(request, "billing/idle.html", shown)
-
-
-def _bridge(one: Bridge) -> BridgeShown:
-    """The steps, rounded so that they add up to the total."""
-    parts, total = shown_parts([Fraction(getattr(one, name), SCALE) for name, _ in BRIDGE], PLACES)
-    return BridgeShown(one.currency, tuple(zip((title for _, title in BRIDGE), parts, strict=True)), total)
 
 
 def _shares(report: SharingReport) -> tuple[ShareLine, ...]:
