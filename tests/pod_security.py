@@ -6,7 +6,19 @@ https://kubernetes.io/docs/concepts/security/pod-security-standards/
 from collections.abc import Mapping
 from typing import Any
 
-VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+VOLUMES = {
+    *(
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "image",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    )
+}
 SYSCTLS = {
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from clusters.engine.object_stores import MOST_BUCKET, MOST_ENDPOINT, MOST_REGION
 from clusters.engine.storages import CLAIM, CLAIM_PATTERN, MOST_PREFIX, PREFIX, Kind, Mode, is_prefix
+from clusters.engine.volumes import MOST_CLASS, MOST_IMAGE, MOST_SIZE_TEXT
 from clusters.models import Storage
 from clusters.operations.storages import (
     StorageChanges,
@@ -46,7 +47,9 @@ class StoragePatch(StrictShape):
         max_length=1100,
         help_text="Path. Jobs of this tenant and of every tenant below it may mount it; by default, the cluster's owner.",
     )
-    mode = serializers.ChoiceField(required=False, choices=MODES, help_text="By default, `read_only`.")
+    mode = serializers.ChoiceField(
+        required=False, choices=MODES, help_text="By default `read_only`; always `read_write` for a `storage_class`."
+    )
     prefix = Text(
         required=False,
         allow_blank=True,
@@ -65,6 +68,21 @@ class StoragePatch(StrictShape):
         max_length=63,
         help_text="Of an object store: name of the `access_key` secret, which is looked up for the tenant of each dataset.",
     )
+    storage_class = Text(
+        required=False,
+        max_length=MOST_CLASS,
+        help_text="The StorageClass of which each pod gets a new, empty volume, which is deleted with the pod.",
+    )
+    size = Text(
+        required=False,
+        max_length=MOST_SIZE_TEXT,
+        help_text="Of a storage class: the largest volume that a pod may ask for, such as `500Gi`.",
+    )
+    image = Text(
+        required=False,
+        max_length=MOST_IMAGE,
+        help_text="An image with its registry and its digest, whose files jobs may read: `registry.example/data@sha256:…`.",
+    )
 
     def validate_prefix(self, text: str) -> str:
         """Leads nowhere else."""
@@ -74,13 +92,14 @@ class StoragePatch(StrictShape):
 
 
 class StorageCreate(StoragePatch):
-    """A claim of the cluster and who may mount it, or a bucket and who may copy datasets from it."""
+    """A claim, a StorageClass or an image and who may mount it, or a bucket and who may copy datasets from it."""
 
     name = Text(max_length=63, validators=[RegexValidator(NAME_PATTERN, DNS_LABEL)])
     kind = serializers.ChoiceField(
         required=False,
         choices=KINDS,
-        help_text="By default `claim`, which needs a `claim`. An `object_store` needs `endpoint`, `bucket` and `secret`.",
+        help_text="By default `claim`, which needs a `claim`. An `object_store` needs `endpoint`, `bucket` and `secret`, "
+        "a `storage_class` needs `storage_class` and `size`, and an `image` needs `image`.",
     )
 
 
@@ -92,11 +111,14 @@ class StorageShown(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     name = serializers.CharField()
     kind = serializers.ChoiceField(choices=KINDS)
-    claim = serializers.CharField(help_text="Empty for an object store, as the four of an object store for a claim.")
+    claim = serializers.CharField(help_text="Empty for another kind, as is what belongs to the other kinds.")
     endpoint = serializers.CharField()
     region = serializers.CharField()
     bucket = serializers.CharField()
     secret = serializers.CharField(help_text="The name of the secret; never its value.")
+    storage_class = serializers.CharField()
+    size = serializers.CharField(help_text="The largest volume that a pod may ask for.")
+    image = serializers.CharField()
     mode = serializers.ChoiceField(choices=MODES)
     prefix = serializers.CharField()
     created_at = Instant()
@@ -115,7 +137,7 @@ class StoragesView(ApiView):
 
     @extend_schema(operation_id="storages_create", request=StorageCreate, responses={201: StorageShown})
     def post(self, request: Request, cluster_id: UUID) -> Response:
-        """Declares a claim that jobs may mount, or a bucket from which datasets may be copied. The gateway creates neither, and
+        """Declares what jobs may mount, or a bucket from which datasets may be copied. The gateway creates none of it, and
         does not verify that it exists.
         """
         wanted = WantedStorage(**self.read(StorageCreate))
@@ -160,6 +182,9 @@ def show_storage(storage: Storage) -> dict[str, Any]:
         "region": storage.region,
         "bucket": storage.bucket,
         "secret": storage.secret,
+        "storage_class": storage.storage_class,
+        "size": storage.size,
+        "image": storage.image,
         "mode": storage.mode,
         "prefix": storage.prefix,
         "created_at": instant(storage.created_at),

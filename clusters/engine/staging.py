@@ -48,6 +48,8 @@ def why_not(source: KnownStorage, target: KnownStorage, tenant_path: str) -> str
     """Why the dataset of a tenant may not be copied from the one to the other; empty if it may."""
     if not source.serves(tenant_path):
         return f"The storage {source.name} does not serve {tenant_path}."
+    if not source.keeps_data:
+        return f"The storage {source.name} is an image, which jobs mount themselves."
     if not target.serves(tenant_path):
         return f"The storage {target.name} does not serve {tenant_path}."
     if target.store is not None:

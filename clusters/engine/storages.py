@@ -1,4 +1,4 @@
-"""The claims of a cluster that jobs may mount, and the part of a volume that a tenant's jobs get.
+"""What jobs may mount on a cluster, and the part of a volume that a tenant's jobs get.
 
 Every path here is relative and plain: names of a closed set of characters, joined by single slashes, without `.` and
 `..`. So no path that a user writes leads out of the prefix that an administrator set.
@@ -35,6 +35,10 @@ class Kind(StrEnum):
     """In a volume of the cluster, which jobs mount."""
     OBJECT_STORE = "object_store"
     """In a bucket, from which datasets are copied to claims. Jobs do not mount it."""
+    STORAGE_CLASS = "storage_class"
+    """In a new, empty volume of each pod, which goes with the pod."""
+    IMAGE = "image"
+    """In an image, whose files jobs mount and read."""
 
 
 class Mode(StrEnum):
@@ -83,7 +87,10 @@ def sub_path_of(prefix: str, tenant_id: UUID, within: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownStorage:
-    """A storage of a registered cluster, as jobs of `tenant_path` and of the tenants below it see it. An object store has no claim."""
+    """A storage of a registered cluster, as jobs of `tenant_path` and of the tenants below it see it.
+
+    It has one of these: `claim`, `store`, `storage_class` with the largest volume of a pod in `most_bytes`, or `image`.
+    """
 
     cluster_id: UUID
     cluster_owner_path: str
@@ -93,15 +100,26 @@ class KnownStorage:
     is_writable: bool
     prefix: str
     store: ObjectStore | None = None
+    storage_class: str = ""
+    most_bytes: int = 0
+    image: str = ""
 
     @property
     def volume(self) -> str:
-        """What its paths are in: its claim, or its bucket."""
+        """What its paths are in, if it keeps data: its claim, or its bucket."""
         return self.store.volume if self.store else self.claim
 
-    def serves(self, tenant_path: str, *, is_written: bool = False) -> bool:
-        """Whether a tenant's jobs may mount it there, and write to it if they want to."""
-        return is_for(self, tenant_path) and (self.is_writable or not is_written)
+    @property
+    def keeps_data(self) -> bool:
+        """Whether datasets can be copied from it."""
+        return bool(self.claim or self.store)
+
+    def serves(self, tenant_path: str, *, is_written: bool = False, size_bytes: int = 0) -> bool:
+        """Whether a tenant's jobs may mount it there, write to it if they want to, and get a volume of this size. Those that ask for
+        a size want a new volume, and only those get one.
+        """
+        gives = bool(size_bytes) == bool(self.storage_class) and size_bytes <= self.most_bytes
+        return is_for(self, tenant_path) and (self.is_writable or not is_written) and gives
 
 
 Shelves = Mapping[str, Mapping[UUID, KnownStorage]]

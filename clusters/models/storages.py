@@ -16,6 +16,15 @@ from clusters.engine.object_stores import (
 from clusters.engine.secrets import REGISTRY_PATTERN
 from clusters.engine.secrets import Kind as SecretKind
 from clusters.engine.storages import CLAIM_PATTERN, DOTS_PATTERN, MOST_PREFIX, PREFIX_PATTERN, Kind, Mode
+from clusters.engine.volumes import (
+    CLASS_PATTERN,
+    IMAGE_PATTERN,
+    LEAST_BYTES,
+    MOST_BYTES,
+    MOST_CLASS,
+    MOST_IMAGE,
+    size_text,
+)
 from foundation.ids import new_id
 from tenancy.models import NAME_PATTERN, Tenant
 
@@ -27,6 +36,7 @@ class Storage(models.Model):
     of it below `prefix`. The claim has the same name in the namespace of each of these tenants.
 
     Or a bucket of an object store, from which their datasets may be copied there, with the access key in their secret of that name.
+    Or a StorageClass, of which each pod gets a new volume of at most `most_bytes`. Or an image, whose files they may read.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -43,6 +53,9 @@ class Storage(models.Model):
     secret = models.CharField(
         max_length=63, blank=True, default="", db_default="", help_text="Name of the secret with its access key."
     )
+    storage_class = models.CharField(max_length=MOST_CLASS, blank=True, default="", db_default="")
+    most_bytes = models.BigIntegerField(default=0, db_default=0, help_text="The largest volume of a pod.")
+    image = models.CharField(max_length=MOST_IMAGE, blank=True, default="", db_default="")
     mode = models.CharField(
         max_length=10, choices=[(each.value, each.value) for each in Mode], default=Mode.READ_ONLY.value
     )
@@ -56,7 +69,7 @@ class Storage(models.Model):
             models.CheckConstraint(condition=Q(name__regex=NAME_PATTERN), name="storage_name_is_a_dns_label"),
             models.CheckConstraint(condition=Q(kind__in=[each.value for each in Kind]), name="storage_kind_is_known"),
             models.CheckConstraint(
-                condition=Q(~Q(kind="object_store"), claim__regex=CLAIM_PATTERN) | Q(kind="object_store", claim=""),
+                condition=Q(kind="claim", claim__regex=CLAIM_PATTERN) | Q(~Q(kind="claim"), claim=""),
                 name="storage_names_a_claim",
             ),
             models.CheckConstraint(
@@ -72,6 +85,22 @@ class Storage(models.Model):
                 ),
                 name="storage_has_a_bucket_exactly_if_it_is_an_object_store",
             ),
+            models.CheckConstraint(
+                condition=Q(~Q(kind="storage_class"), storage_class="", most_bytes=0)
+                | Q(
+                    kind="storage_class",
+                    storage_class__regex=CLASS_PATTERN,
+                    most_bytes__range=(LEAST_BYTES, MOST_BYTES),
+                    mode="read_write",
+                    prefix="",
+                ),
+                name="storage_has_a_class_and_a_size_exactly_if_it_is_one",
+            ),
+            models.CheckConstraint(
+                condition=Q(~Q(kind="image"), image="")
+                | Q(kind="image", image__regex=IMAGE_PATTERN, mode="read_only", prefix=""),
+                name="storage_has_an_image_exactly_if_it_is_one",
+            ),
             models.CheckConstraint(condition=Q(mode__in=[each.value for each in Mode]), name="storage_mode_is_known"),
             models.CheckConstraint(
                 condition=Q(prefix="") | (Q(prefix__regex=PREFIX_PATTERN) & ~Q(prefix__regex=DOTS_PATTERN)),
@@ -81,6 +110,11 @@ class Storage(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def size(self) -> str:
+        """The largest volume of a pod, as a quantity; empty for a storage that is no StorageClass."""
+        return size_text(self.most_bytes)
 
 
 class TenantSecret(models.Model):

@@ -143,7 +143,7 @@ def _check(plan: StagingPlan, source: Storage | None, target: Storage | None) ->
     errors = []
     for name, storage, within in (("source", source, plan.source_path), ("target", target, plan.target_path)):
         known = None if storage is None else known_storage(plan, storage)
-        if known is None or not known.serves(path):
+        if known is None or not known.serves(path) or not known.keeps_data:
             detail = f"{plan.cluster.name} has no storage of that name for {path}"
             errors.append(FieldError(f"{name}.storage", "not_found", detail))
         elif name == "target" and why_not(known, known, path):

@@ -1,5 +1,5 @@
-"""Declares which claims of a cluster jobs may mount, and from which buckets datasets may be copied there. The gateway creates no
-volumes and connects to no object store: it trusts the administrator's input.
+"""Declares what jobs may mount on a cluster, and from which buckets datasets may be copied there. The gateway creates no volumes and
+connects to no object store and no registry: it trusts the administrator's input.
 """
 
 import re
@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 
 from clusters.engine.object_stores import USUAL_REGION, faults_of, read_endpoint
 from clusters.engine.storages import Kind, Mode
+from clusters.engine.volumes import CLASS, IMAGE, SIZE, BadSize, is_class, is_pinned_image, size_bytes_of
 from clusters.locks import lock_storage
 from clusters.models import Cluster, DatasetReplica, Storage
 from clusters.queries.storages import storage_by_id
@@ -24,27 +25,37 @@ from tenancy.queries import Actor
 
 from .declared import managed_cluster, record_declaration
 
-OF_STORES = ("endpoint", "region", "bucket", "secret")
-"""The columns that only an object store has."""
-_PLACES = ("claim", "mode", *OF_STORES)
+OWN = {
+    Kind.CLAIM: ("claim",),
+    Kind.OBJECT_STORE: ("endpoint", "region", "bucket", "secret"),
+    Kind.STORAGE_CLASS: ("storage_class", "size"),
+    Kind.IMAGE: ("image",),
+}
+"""What only a storage of this kind has."""
+_WITHOUT_PARTS = (Kind.STORAGE_CLASS, Kind.IMAGE)
+"""Kinds of which every tenant gets all: they have no prefix."""
+_PLACES = ("mode", "prefix", *(name for names in OWN.values() for name in names))
 
 
 @dataclass(frozen=True, slots=True)
 class WantedStorage:
-    """A storage to declare; without a tenant, it serves the owner of the cluster. It has a claim, or all that names a bucket, of
-    which the region has a default.
+    """A storage to declare; without a tenant, it serves the owner of the cluster. It has what its kind needs (`OWN`), of which the
+    region has a default, as the mode has: `read_write` for a StorageClass, else `read_only`. `size` is a quantity.
     """
 
     name: str
     claim: str = ""
     tenant: str = ""
-    mode: str = Mode.READ_ONLY
+    mode: str = ""
     prefix: str = ""
     kind: str = Kind.CLAIM
     endpoint: str = ""
     region: str = ""
     bucket: str = ""
     secret: str = ""
+    storage_class: str = ""
+    size: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,9 @@ class StorageChanges:
     region: str | None = None
     bucket: str | None = None
     secret: str | None = None
+    storage_class: str | None = None
+    size: str | None = None
+    image: str | None = None
 
 
 def create_storage(actor: Actor, cluster_id: UUID, wanted: WantedStorage) -> Storage:
@@ -69,7 +83,8 @@ def create_storage(actor: Actor, cluster_id: UUID, wanted: WantedStorage) -> Sto
     """
     cluster = managed_cluster(actor, cluster_id)
     columns = {**asdict(wanted), "tenant": served_tenant(actor, cluster, wanted.tenant)}
-    columns |= _place_of(wanted.kind, columns)
+    columns |= _place_of(Kind(wanted.kind), columns)
+    del columns["size"]
     try:
         with transaction.atomic():
             storage = Storage.objects.create(cluster=cluster, **columns)
@@ -92,7 +107,8 @@ def update_storage(actor: Actor, cluster_id: UUID, storage_id: UUID, changes: St
     with transaction.atomic():
         storage = _locked(cluster, storage_id)
         before = _standing(storage)
-        columns |= _place_of(storage.kind, {name: getattr(storage, name) for name in _PLACES} | columns)
+        columns |= _place_of(Kind(storage.kind), {name: getattr(storage, name) for name in _PLACES} | columns)
+        columns.pop("size", None)
         Storage.objects.filter(id=storage_id).update(changed_at=Now(), **columns)
         after = storage_by_id(actor, cluster_id, storage_id)
         if (storage.claim, storage.prefix) != (after.claim, after.prefix):
@@ -117,20 +133,25 @@ def _locked(cluster: Cluster, storage_id: UUID) -> Storage:
     return storage
 
 
-def _place_of(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _place_of(kind: Kind, given: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that say where a storage of this kind is, in their normal form. Raises Invalid with every field at fault."""
-    is_store = kind == Kind.OBJECT_STORE
-    foreign = ("claim",) if is_store else OF_STORES
+    foreign = [name for other, names in OWN.items() if other != kind for name in names]
+    foreign += ["prefix"] if kind in _WITHOUT_PARTS else []
     errors = [
         FieldError(name, "not_allowed", f"a storage of the kind {kind} has none") for name in foreign if given[name]
     ]
-    if is_store:
-        found, wrong = _bucket(given)
-    else:
-        found, wrong = {}, [] if given["claim"] else [FieldError("claim", "required", "name a claim")]
+    found, wrong = _READERS[kind](given)
+    mode, why_not = _FIXED_MODES.get(kind, ("", ""))
+    found["mode"] = given["mode"] or mode or Mode.READ_ONLY.value
+    if mode and found["mode"] != mode:
+        wrong.append(FieldError("mode", "not_allowed", why_not))
     if errors or wrong:
         raise Invalid(errors=[*errors, *wrong])
     return found
+
+
+def _claim(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldError]]:
+    return {}, [] if given["claim"] else [FieldError("claim", "required", "name a claim")]
 
 
 def _bucket(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldError]]:
@@ -138,8 +159,6 @@ def _bucket(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldError]]
     errors = faults_of(found["region"], given["bucket"])
     if re.match(NAME_PATTERN, given["secret"]) is None:
         errors.append(FieldError("secret", "bad_format", "the name of a secret of the kind access_key"))
-    if given["mode"] != Mode.READ_ONLY:
-        errors.append(FieldError("mode", "not_allowed", "data is copied from an object store, not to it: read_only"))
     try:
         found["endpoint"] = read_endpoint(given["endpoint"], settings.OBJECT_STORES)
     except Invalid as refused:
@@ -147,8 +166,29 @@ def _bucket(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldError]]
     return found, errors
 
 
+def _class(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldError]]:
+    found, errors = {}, []
+    if not is_class(given["storage_class"]):
+        errors.append(FieldError("storage_class", "bad_format", CLASS))
+    try:
+        found["most_bytes"] = size_bytes_of(given["size"])
+    except BadSize:
+        errors.append(FieldError("size", "bad_format", SIZE))
+    return found, errors
+
+
+def _image(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[FieldError]]:
+    return {}, [] if is_pinned_image(given["image"]) else [FieldError("image", "bad_format", IMAGE)]
+
+
+_READERS = {Kind.CLAIM: _claim, Kind.OBJECT_STORE: _bucket, Kind.STORAGE_CLASS: _class, Kind.IMAGE: _image}
+_FIXED_MODES = {
+    Kind.OBJECT_STORE: (Mode.READ_ONLY.value, "data is copied from an object store, not to it: read_only"),
+    Kind.STORAGE_CLASS: (Mode.READ_WRITE.value, "a new volume is empty: read_write"),
+    Kind.IMAGE: (Mode.READ_ONLY.value, "an image is never written to: read_only"),
+}
+
+
 def _standing(storage: Storage) -> dict[str, Any]:
-    names = OF_STORES if storage.kind == Kind.OBJECT_STORE else ("claim",)
-    return {"tenant": storage.tenant.path} | {
-        name: getattr(storage, name) for name in ("kind", *names, "mode", "prefix")
-    }
+    names = ("kind", *OWN[Kind(storage.kind)], "mode", "prefix")
+    return {"tenant": storage.tenant.path} | {name: getattr(storage, name) for name in names}

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from clusters.engine.gpu_facts import GpuFacts, facts_of
 from clusters.engine.taints import standing
-from clusters.engine.versions import runs_sidecars
+from clusters.engine.versions import mounts_images, runs_sidecars
 from clusters.models import Cluster, Flavor, Node
 from foundation.caches import cached_all
 
@@ -75,6 +75,8 @@ class ClusterView:
     inventory_version: int
     has_sidecars: bool
     """Whether its version of Kubernetes runs sidecars."""
+    has_image_volumes: bool
+    """Whether pods can mount images on its version of Kubernetes."""
     flavors: Mapping[str, FlavorView]
     nodes: tuple[NodeView, ...]
 
@@ -90,6 +92,7 @@ class _Registered(NamedTuple):
     state: str
     inventory_version: int
     has_sidecars: bool
+    has_image_volumes: bool
 
 
 def fleet() -> tuple[ClusterView, ...]:
@@ -109,6 +112,7 @@ def _registered(cluster: Cluster) -> _Registered:
         state=cluster.state,
         inventory_version=cluster.inventory_version,
         has_sidecars=runs_sidecars(cluster.kubernetes_version),
+        has_image_volumes=mounts_images(cluster.kubernetes_version),
     )
 
 

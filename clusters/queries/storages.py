@@ -28,6 +28,10 @@ class StorageLine:
     mode: str
     prefix: str
     store: ObjectStore | None
+    storage_class: str
+    size: str
+    """The largest volume of a pod."""
+    image: str
 
 
 def visible_storages(actor: Actor, cluster_id: UUID) -> QuerySet[Storage]:
@@ -51,17 +55,39 @@ def storage_by_id(actor: Actor, cluster_id: UUID, storage_id: UUID) -> Storage:
 def storage_lines(actor: Actor, cluster_id: UUID) -> tuple[StorageLine, ...]:
     """The storages of a cluster that the actor may see, by name."""
     return tuple(
-        StorageLine(one.id, one.name, one.claim, one.tenant.path, one.mode, one.prefix, _store_of(one))
+        StorageLine(
+            id=one.id,
+            name=one.name,
+            claim=one.claim,
+            tenant=one.tenant.path,
+            mode=one.mode,
+            prefix=one.prefix,
+            store=_store_of(one),
+            storage_class=one.storage_class,
+            size=one.size,
+            image=one.image,
+        )
         for one in visible_storages(actor, cluster_id).order_by("name")
     )
 
 
+def volume_classes(actor: Actor, cluster_id: UUID) -> dict[str, int]:
+    """The StorageClasses that jobs may use on a cluster, as far as the actor may see them, each with the largest volume in bytes that
+    some storage gives of it. NotFound as for `visible_storages`.
+    """
+    rows = visible_storages(actor, cluster_id).filter(kind=Kind.STORAGE_CLASS)
+    found: dict[str, int] = {}
+    for name, most_bytes in rows.values_list("storage_class", "most_bytes"):
+        found[name] = max(found.get(name, 0), most_bytes)
+    return found
+
+
 def known_storages(names: Collection[str]) -> Shelves:
-    """The claims of these names on all registered clusters, which jobs can mount. No query without names."""
+    """The storages of these names on all registered clusters that jobs can mount. No query without names."""
     if not names:
         return {}
-    rows = Storage.objects.filter(name__in=list(names), kind=Kind.CLAIM, cluster__removed_at__isnull=True)
-    rows = rows.select_related("cluster__owner", "tenant").order_by("id")
+    rows = Storage.objects.filter(name__in=list(names), cluster__removed_at__isnull=True)
+    rows = rows.exclude(kind=Kind.OBJECT_STORE).select_related("cluster__owner", "tenant").order_by("id")
     return by_name(known_storage(row, row.cluster.owner.path) for row in rows)
 
 
@@ -76,6 +102,9 @@ def known_storage(storage: Storage, cluster_owner_path: str) -> KnownStorage:
         is_writable=storage.mode == Mode.READ_WRITE,
         prefix=storage.prefix,
         store=_store_of(storage),
+        storage_class=storage.storage_class,
+        most_bytes=storage.most_bytes,
+        image=storage.image,
     )
 
 

@@ -48,12 +48,14 @@ class FleetPage:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The forms on the page of a cluster: of a storage, of an object store, of a network, of its credential, of its Prometheus, of a
+    """The forms on the page of a cluster: of each kind of storage, of a network, of its credential, of its Prometheus, of a
     maintenance window.
     """
 
     storage: Form = field(default_factory=Form)
     store: Form = field(default_factory=Form)
+    storage_class: Form = field(default_factory=Form)
+    image: Form = field(default_factory=Form)
     network: Form = field(default_factory=Form)
     credential: Form = field(default_factory=Form)
     prometheus: Form = field(default_factory=Form)
@@ -72,6 +74,10 @@ class ClusterPage:
     """The storage that the viewer declares."""
     store: Form
     """The object store that the viewer declares."""
+    storage_class: Form
+    """The StorageClass that the viewer declares as a storage."""
+    image: Form
+    """The image that the viewer declares as a storage."""
     networks: tuple[Network, ...]
     network: Form
     """The network that the viewer declares."""
@@ -116,6 +122,8 @@ def show_cluster(
         windows=window_lines(cluster_id),
         form=forms.storage,
         store=forms.store,
+        storage_class=forms.storage_class,
+        image=forms.image,
         networks=tuple(visible_networks(actor, cluster_id).order_by("name")),
         network=forms.network,
         credential=forms.credential,

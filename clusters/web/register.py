@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -16,9 +16,11 @@ from django.views.decorators.debug import sensitive_post_parameters
 from clusters.engine.connection import ConnectionFields
 from clusters.engine.networks import attachment_of
 from clusters.engine.resources import HUGE_PAGES_MIB
+from clusters.engine.volumes import size_text
 from clusters.operations import examine, register_cluster
 from clusters.operations.registration import Wanted
 from clusters.queries.networks import visible_networks
+from clusters.queries.storages import volume_classes
 from foundation.pages import Form, show, typed
 from foundation.problems import FieldError, Invalid, NotFound, Problem
 from tenancy.engine.roles import Permission
@@ -34,6 +36,7 @@ CONTROLS = (
 USUAL_RESOURCES = tuple(HUGE_PAGES_MIB)
 """Those in the file."""
 NO_NETWORKS = '{name: networks, expression: "[]"}'
+NO_CLASSES = '{name: classes, expression: "{}"}'
 MANIFEST = Path(__file__).resolve().parent.parent / "access.yaml"
 MAX_WORD = 63
 MAX_LABELS = 64
@@ -70,7 +73,7 @@ def register(request: HttpRequest, actor: Actor) -> HttpResponse:
 @page(takes=("cluster",))
 def access_manifest(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The account that the gateway needs on a cluster, with role and policies, for `kubectl apply`. For a registered cluster, the
-    policies allow the network attachments that are declared for it; NotFound if the actor may not see it.
+    policies allow the network attachments and the StorageClasses that are declared for it; NotFound if the actor may not see it.
     """
     named = {"Content-Disposition": 'attachment; filename="cluster-access.yaml"'}
     text = MANIFEST.read_text(encoding="utf-8").replace(_cel_list(USUAL_RESOURCES), _cel_list(settings.RESOURCES))
@@ -78,6 +81,8 @@ def access_manifest(request: HttpRequest, actor: Actor) -> HttpResponse:
         text = text.replace(
             NO_NETWORKS, f"{{name: networks, expression: {_quoted(_attachments(actor, named_cluster))}}}"
         )
+        if sizes := volume_classes(actor, UUID(named_cluster)):
+            text = text.replace(NO_CLASSES, f"{{name: classes, expression: {_sizes(sizes)}}}")
     return HttpResponse(text, content_type="application/yaml", headers=named)
 
 
@@ -87,6 +92,12 @@ def _attachments(actor: Actor, cluster_id: str) -> list[str]:
     except ValueError:
         raise NotFound from None
     return [attachment_of(one.namespace, one.definition) for one in found]
+
+
+def _sizes(classes: Mapping[str, int]) -> str:
+    """The expression of the largest volume of each StorageClass, in a string of YAML. Names of classes have no character that ends it."""
+    texts = {name: size_text(most_bytes) for name, most_bytes in classes.items()}
+    return f"'{json.dumps(texts, sort_keys=True)}'"
 
 
 def _quoted(names: Sequence[str]) -> str:

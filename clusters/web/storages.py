@@ -1,4 +1,4 @@
-"""Declares and removes storages of a cluster, claims and object stores, from its page."""
+"""Declares and removes storages of a cluster, of each kind, from its page."""
 
 import re
 from collections.abc import Mapping
@@ -21,6 +21,8 @@ from .pages import Forms, show_cluster
 
 CONTROLS = {name: name for name in ("name", "claim", "tenant", "mode", "prefix")}
 OF_STORE = {name: f"store_{name}" for name in ("name", "endpoint", "region", "bucket", "secret", "tenant", "prefix")}
+OF_CLASS = {name: f"class_{name}" for name in ("name", "storage_class", "size", "tenant")}
+OF_IMAGE = {name: f"image_{name}" for name in ("name", "image", "tenant")}
 
 
 @action
@@ -41,11 +43,38 @@ def declare_object_store(request: HttpRequest, actor: Actor, cluster_id: UUID) -
     """Declares a bucket from which datasets may be copied to the cluster."""
     values = typed(request)
     try:
-        made = create_storage(actor, cluster_id, _read_store(values))
+        made = create_storage(actor, cluster_id, _read_kind(Kind.OBJECT_STORE, OF_STORE, values))
     except Problem as problem:
         form = Form.refused(values, problem, OF_STORE)
         return show_cluster(request, actor, cluster_id, Forms(store=form), status=problem.status)
     messages.success(request, f"Datasets of {made.tenant.path} and below can be copied from {made.name}.")
+    return redirect("cluster", cluster_id)
+
+
+@action
+def declare_class(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
+    """Declares a StorageClass of which pods get new volumes."""
+    values = typed(request)
+    try:
+        made = create_storage(actor, cluster_id, _read_kind(Kind.STORAGE_CLASS, OF_CLASS, values))
+    except Problem as problem:
+        form = Form.refused(values, problem, OF_CLASS)
+        return show_cluster(request, actor, cluster_id, Forms(storage_class=form), status=problem.status)
+    told = f"Pods of {made.tenant.path} and below can have volumes of {made.name}, once the cluster's access file is applied again."
+    messages.success(request, told)
+    return redirect("cluster", cluster_id)
+
+
+@action
+def declare_image(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
+    """Declares an image whose files jobs can read."""
+    values = typed(request)
+    try:
+        made = create_storage(actor, cluster_id, _read_kind(Kind.IMAGE, OF_IMAGE, values))
+    except Problem as problem:
+        form = Form.refused(values, problem, OF_IMAGE)
+        return show_cluster(request, actor, cluster_id, Forms(image=form), status=problem.status)
+    messages.success(request, f"Jobs of {made.tenant.path} and below can mount {made.name}.")
     return redirect("cluster", cluster_id)
 
 
@@ -77,10 +106,10 @@ def _read(values: Mapping[str, str]) -> WantedStorage:
     return wanted
 
 
-def _read_store(values: Mapping[str, str]) -> WantedStorage:
-    """The object store in the form, or Invalid; what is wrong with its bucket follows when it is declared."""
-    given = {name: values.get(control, "").strip() for name, control in OF_STORE.items()}
-    wanted = WantedStorage(kind=Kind.OBJECT_STORE, **given)
+def _read_kind(kind: Kind, controls: Mapping[str, str], values: Mapping[str, str]) -> WantedStorage:
+    """The storage of this kind in the form, or Invalid; what is wrong with its place follows when it is declared."""
+    given = {name: values.get(control, "").strip() for name, control in controls.items()}
+    wanted = WantedStorage(kind=kind, **given)
     if errors := _faults_of(wanted):
         raise Invalid(errors=errors)
     return wanted

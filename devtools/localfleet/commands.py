@@ -23,6 +23,7 @@ KUBELET_CONTROLLERS = (
     "persistentvolume-binder-controller",
     "persistentvolumeclaim-protection-controller",
     "persistentvolume-protection-controller",
+    "ephemeral-volume-controller",
 )
 HEALTH = {
     "etcd": "http://127.0.0.1:{port}/health",

@@ -11,14 +11,20 @@ QUANTITY = "A Kubernetes quantity, such as 500m, 16 or 128Gi; a number may be gi
 
 
 class MountShape(serializers.Serializer[Any]):
-    """A storage of the cluster, of which the job gets its tenant's part."""
+    """A storage of the cluster, of which the job gets its tenant's part; with `size`, a new volume for each pod."""
 
     storage = serializers.CharField(max_length=63, help_text="The job runs only on clusters that have this storage.")
     path = serializers.CharField(max_length=512, help_text="Where it appears in the container, such as /data.")
     sub_path = serializers.CharField(
         required=False, max_length=512, help_text="A part of the tenant's part, such as runs/2026; empty: all of it."
     )
-    read_only = serializers.BooleanField(default=True)  # type: ignore[assignment]  # the stubs know DRF's own `read_only`
+    read_only = serializers.BooleanField(  # type: ignore[assignment]  # the stubs know DRF's own `read_only`
+        required=False, help_text="By default true, and false with `size`."
+    )
+    size = serializers.CharField(
+        required=False,
+        help_text="Of a storage class: how large the new volume of each pod is, which is empty and deleted with the pod.",
+    )
 
 
 class SecretUseShape(serializers.Serializer[Any]):

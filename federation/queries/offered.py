@@ -22,6 +22,7 @@ def cluster_of(
         flavors=flavors,
         nodes=tuple(nodes),
         has_sidecars=view.has_sidecars,
+        has_image_volumes=view.has_image_volumes,
     )
 
 

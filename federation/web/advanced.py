@@ -154,9 +154,11 @@ def _lines(values: Mapping[str, str], name: str, path: str, errors: list[FieldEr
 
 
 def _mount(where: str, text: str) -> dict[str, Any]:
-    """`datasets`, `datasets/imagenet` for a part of it, or either with ` write` behind it."""
+    """`datasets`, `datasets/imagenet` for a part of it, or either with ` write` behind it; `fast 200Gi` for a new volume."""
     storage, _, mode = text.partition(" ")
     name, _, sub_path = storage.partition("/")
+    if mode.strip()[:1].isdigit():
+        return {"storage": name, "path": where, "size": mode.strip(), **({"sub_path": sub_path} if sub_path else {})}
     read_only = False if mode.strip() == WRITES else mode.strip() or True
     return {"storage": name, "path": where, "read_only": read_only, **({"sub_path": sub_path} if sub_path else {})}
 

@@ -49,12 +49,19 @@ def _lacking(constraints: Constraints, cluster: FleetCluster) -> str:
         return ReasonCode.SIDECARS_MISSING
     if missing_storage(constraints, cluster) is not None:
         return ReasonCode.STORAGE_MISSING
+    if not cluster.has_image_volumes and image_on(constraints, cluster):
+        return ReasonCode.IMAGE_VOLUMES_MISSING
     return ReasonCode.NETWORK_MISSING if missing_network(constraints, cluster) else ""
 
 
 def missing_storage(constraints: Constraints, cluster: FleetCluster) -> StorageNeed | None:
     """The first storage that the job mounts and cannot have on the cluster; None if it can have all."""
     return next((need for need in constraints.storages if cluster.id not in need.clusters), None)
+
+
+def image_on(constraints: Constraints, cluster: FleetCluster) -> str:
+    """The name of the first storage of the job that is an image on the cluster; empty if none is."""
+    return next((need.name for need in constraints.storages if cluster.id in need.as_image), "")
 
 
 def missing_network(constraints: Constraints, cluster: FleetCluster) -> str:

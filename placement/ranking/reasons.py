@@ -14,6 +14,7 @@ from placement.fleet.eligibility import (
     NOT_REACHED,
     OUTSIDE,
     exclusion,
+    image_on,
     missing_network,
     missing_storage,
     opening,
@@ -25,7 +26,9 @@ from placement.fleet.policies import NO_POLICY, Policy
 from placement.fleet.pools import Pool
 from placement.values.decisions import Closure, Reason
 from placement.values.model import FleetCluster, JobRequest, PodSetRequest
+from placement.values.quantities import memory_text
 from placement.values.reason_codes import ReasonCode
+from placement.values.storages import StorageNeed
 
 from .reason_words import kind_of, quantity
 from .shortages import Shortage, shortage_in, taint_shortage, unfit
@@ -185,9 +188,16 @@ def _lacks(job: JobRequest, cluster: FleetCluster, code: str) -> str:
         return f"the job's tenant has no secret {job.constraints.lacks_secret} of the kind that the job uses"
     if code == ReasonCode.NETWORK_MISSING:
         return f"has no network {missing_network(job.constraints, cluster)} that the job's tenant may use"
+    if code == ReasonCode.IMAGE_VOLUMES_MISSING:
+        return f"its Kubernetes is too old to mount images, as the storage {image_on(job.constraints, cluster)} is one"
     missing = missing_storage(job.constraints, cluster) if code == ReasonCode.STORAGE_MISSING else None
-    if missing is None:
-        return ""
+    return "" if missing is None else _lacks_storage(missing)
+
+
+def _lacks_storage(missing: StorageNeed) -> str:
+    if missing.size_bytes:
+        size = memory_text(missing.size_bytes)
+        return f"has no storage {missing.name} of which the job's tenant may have a volume of {size}"
     what = "write to" if missing.is_written else "mount"
     return f"has no storage {missing.name} that the job's tenant may {what}"
 

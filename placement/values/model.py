@@ -314,6 +314,8 @@ class FleetCluster:
     chosen."""
     has_sidecars: bool = True
     """Whether its version of Kubernetes runs sidecars."""
+    has_image_volumes: bool = True
+    """Whether pods can mount images on its version of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)

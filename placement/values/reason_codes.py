@@ -78,6 +78,10 @@ class ReasonCode(StrEnum):
     STORAGE_MISSING = "storage_missing", "The cluster has no storage of that name that the job's tenant may mount."
     NETWORK_MISSING = "network_missing", "The cluster has no network of that name that the job's tenant may use."
     SIDECARS_MISSING = "sidecars_missing", "The cluster's Kubernetes is too old for the job's sidecars."
+    IMAGE_VOLUMES_MISSING = (
+        "image_volumes_missing",
+        "The cluster's Kubernetes is too old to mount the images among the job's storages.",
+    )
     SECRET_MISSING = "secret_missing", "The job's tenant has no secret of that name."
     TIER_NOT_REACHED = "tier_not_reached", "A later tier of the job's overflow opens it."
     EXCLUDED_BY_POLICY = "excluded_by_policy", "A policy excludes the cluster or its flavors."

@@ -11,3 +11,7 @@ class StorageNeed:
     name: str
     is_written: bool = False
     clusters: tuple[UUID, ...] = ()
+    size_bytes: int = 0
+    """Of the new volume that each pod wants of it; 0 for a storage that has its data."""
+    as_image: tuple[UUID, ...] = ()
+    """Those of the clusters where it is an image, which not every version of Kubernetes mounts."""

@@ -83,6 +83,22 @@ def test_a_job_created_suspended_does_nothing_until_it_is_released(world: World)
     assert (before.ended_pods, after.ended_pods) == (0, 1)
 
 
+def test_a_job_that_mounts_an_image_runs(world: World):
+    async def use(driver, namespace):
+        manifest = job(namespace, "train")
+        pod = manifest["spec"]["template"]["spec"]
+        reference = f"registry.example/weights@sha256:{'a' * 64}"
+        pod["volumes"] = [{"name": "storage-0", "image": {"reference": reference, "pullPolicy": "Always"}}]
+        pod["containers"][0]["volumeMounts"] = [
+            {"name": "storage-0", "mountPath": "/weights", "subPath": "8b", "readOnly": True}
+        ]
+        uid = await driver.create_job(manifest)
+        await driver.release_job(namespace, "train", uid, {})
+        return await finished(driver, namespace, "train")
+
+    assert in_namespace(world, use).outcome == "succeeded"
+
+
 def test_pods_report_their_node_times_and_exit_codes(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "train", count=3, seconds="1"))

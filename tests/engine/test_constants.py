@@ -79,6 +79,7 @@ def test_figures_of_devices():
     assert (gpu_facts.FAMILY_LABEL, gpu_facts.MEMORY_LABEL) == ("nvidia.com/gpu.family", "nvidia.com/gpu.memory")
     assert topology.LEVELS == ("zone", "block", "rack", "node", "clique")
     assert (escapes.OLDEST_WITH_POLICIES, versions.OLDEST_WITH_SIDECARS) == ((1, 31), (1, 31))
+    assert versions.OLDEST_WITH_IMAGE_VOLUMES == (1, 35)
     assert (escapes.DEVICES, escapes.FOREIGN_NAMESPACES) == ("resource.k8s.io", ("kube-system", "default"))
     assert permissions.REVIEWED_NAMESPACES == ("switchyard-system", "default", "kube-system")
     assert {"resource.k8s.io"} == permissions.OPTIONAL_GROUPS

@@ -127,6 +127,7 @@ STANDS_IN = {
     ("model.Topology", "mode"): "preferred",
     ("model.FleetCluster", "fills"): "hinted",
     ("model.FleetCluster", "has_sidecars"): True,
+    ("model.FleetCluster", "has_image_volumes"): True,
     ("model.Snapshot", "patience_seconds"): 600,
     ("preemption.RoomClaim", "kind"): "preemption",
     ("consolidating.ConsolidationRule", "share"): 0.2,

@@ -9,6 +9,7 @@ REMOVED, OURS = object(), "swy-theirs"
 TOKEN = {"serviceAccountToken": {"path": "token"}}
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
+PINNED = f"registry.example/data@sha256:{'a' * 64}"
 WORKING = {rehearsal.resource: rehearsal.manifest for rehearsal in duties({"resource.k8s.io"}, "thief")}
 
 
@@ -51,6 +52,16 @@ def mounting(source, **mount):
     pod["volumes"] = [{"name": "storage-0", **source}]
     pod["containers"][0]["volumeMounts"] = [{"name": "storage-0", "mountPath": "/data", **mount}]
     return pod
+
+
+def fresh(storage_class="fast", size="1Gi", template=None, **spec):
+    """A new volume, as the gateway asks for one of a storage class."""
+    usual = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "resources": {"requests": {"storage": size}},
+    }
+    return {"ephemeral": {"volumeClaimTemplate": {"spec": {**usual, **spec}, **(template or {})}}}
 
 
 def asking(requests, limits=None):
@@ -212,8 +223,10 @@ JOBS = {
         for source in (
             {"hostPath": {"path": "/"}}, {"secret": {"secretName": "s"}}, {"configMap": {"name": "c"}}, {"emptyDir": {}},
             {"projected": {"sources": [TOKEN]}}, {"csi": {"driver": "host.csi.example"}}, {"nfs": {"server": "s", "path": "/"}},
+            fresh(), {"image": {"reference": "registry.example/data:1", "pullPolicy": "Always"}},
         )
     },
+    "an image that is pulled once": (POD, mounting({"image": {"reference": PINNED, "pullPolicy": "IfNotPresent"}})),
     "a storage's part by an expression": (POD, mounting(CLAIM, subPathExpr="$(SWITCHYARD_JOB_ID)")),
     "mounts of the node": (POD, mounting(CLAIM, mountPropagation="HostToContainer")),
     "privileged": (f"{CONTAINER}/securityContext", {"privileged": True}),

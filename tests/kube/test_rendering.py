@@ -37,6 +37,7 @@ from placement.values.gpu_needs import GpuNeeds
 from tests.builders import make_spec
 from tests.contract.worlds import INSTALL, address_of
 
+from .attacks import PINNED
 from .conftest import gateway_token
 
 pytestmark = pytest.mark.kube
@@ -86,6 +87,7 @@ CASES = {
                     {"storage": "data", "path": "/data", "sub_path": "imagenet/dt=2026-01-01"},
                     {"storage": "out", "path": "/out", "read_only": False},
                     {"storage": "out", "path": "/old", "sub_path": "old"},
+                    {"storage": "weights", "path": "/weights", "sub_path": "llama/8b"},
                 ]
             }
         ),
@@ -176,7 +178,9 @@ KEYRING = keyring_of(
 
 
 def storage(name):
-    """A storage that may be written exactly if it is named `out`."""
+    """A storage that may be written exactly if it is named `out`, and is an image if it is named `weights`."""
+    if name == "weights":
+        return KnownStorage(uuid4(), "acme", "acme", name, "", is_writable=False, prefix="", image=PINNED)
     return KnownStorage(uuid4(), "acme", "acme", name, f"{name}.claim", is_writable=name == "out", prefix="t/{tenant}")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from devtools.localfleet.admin import apply
 
-from .attacks import OURS, POD, TOKEN, WORKING, changed, folder, job, set_at
+from .attacks import OURS, POD, TOKEN, WORKING, changed, folder, fresh, job, set_at
 from .stolen import (
     ACCOUNT,
     APPLY,
@@ -226,6 +226,7 @@ STRANGE: dict[str, dict[str, Any]] = {
     "control planes": {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]},
     "secrets": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]},
     "a volume of its own driver": {"volumes": [{"name": "v", "csi": {"driver": "host.csi.example"}}]},
+    "a new volume of a class that is not listed": {"volumes": [{"name": "v", **fresh()}]},
     "a file server": {"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]},
     "the node's processes": {"hostPID": True},
     "the node's files": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]},

@@ -1,16 +1,21 @@
-"""A job's volume and Secrets as a real control plane shows them, from their creation to the end of their Job."""
+"""A job's volumes and Secrets as a real control plane shows them, from their creation to the end of their Job, and the new volumes
+and images that its policy lets in.
+"""
 
 import asyncio
 import base64
+import time
 from uuid import uuid4
 
 import pytest
+import yaml
 
 from clusters.drivers import AlreadyExists
 from clusters.drivers.kubernetes.driver import KubernetesDriver
 from clusters.engine.secrets import KnownSecret, keyring_of, pull_config
 from clusters.engine.storages import KnownStorage
-from devtools.localfleet.admin import client
+from clusters.web.register import NO_CLASSES
+from devtools.localfleet.admin import apply, client
 from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
@@ -22,7 +27,9 @@ from foundation.ids import new_id
 from tests.builders import make_spec
 from tests.contract.worlds import INSTALL, address_of, until
 
-from .conftest import gateway_token
+from .attacks import OURS, PINNED, WORKING, folder, fresh, job, mounting, set_at
+from .attacks import POD as POD_SPEC
+from .conftest import ACCESS_MANIFEST, HEEDED_SECONDS, gateway_token
 
 pytestmark = pytest.mark.kube
 CANARY = "canary-3e55"
@@ -111,3 +118,111 @@ def test_a_volume_and_secrets_are_what_was_promised_and_go_with_their_job(bare_c
     assert pod["imagePullSecrets"] == [{"name": access["metadata"]["name"]}]
     assert CANARY not in str(shown)
     assert CANARY not in told
+
+
+LISTED = NO_CLASSES.replace('"{}"', """'{"fast": "1Ti", "fast.nvme": "10Gi"}'""")
+FOREIGN = {
+    "another class": fresh("slow"),
+    "a class by another case": fresh("FAST"),
+    "a class with a line end": fresh("fast\n"),
+    "the default class": fresh(None),
+    "no class": fresh(""),
+    "a byte more": fresh(size=str(2**40 + 1)),
+    "a larger one of a smaller class": fresh("fast.nvme", "11Gi"),
+    "a large exponent": fresh(size="1e30"),
+    "many writers": fresh(accessModes=["ReadWriteMany"]),
+    "a raw device": fresh(volumeMode="Block"),
+    "a copy of a claim": fresh(dataSource={"kind": "PersistentVolumeClaim", "name": "theirs"}),
+    "a copy of another namespace": fresh(
+        dataSourceRef={"kind": "PersistentVolumeClaim", "name": "theirs", "namespace": "default"}
+    ),
+    "a volume by name": fresh(volumeName="theirs"),
+    "a volume by labels": fresh(selector={"matchLabels": {"a": "b"}}),
+    "labels": fresh(template={"metadata": {"labels": {"example.com/x": "y"}}}),
+    "annotations": fresh(template={"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}}),
+    "limits": fresh(resources={"requests": {"storage": "1Gi"}, "limits": {"storage": "1Ei"}}),
+    "faster by attributes": fresh(volumeAttributesClassName="gold"),
+    "the node's files": {"hostPath": {"path": "/"}},
+    "an image by tag": {"image": {"reference": "registry.example/data:1", "pullPolicy": "Always"}},
+    "an image by tag and digest of another": {"image": {"reference": f"{PINNED},b", "pullPolicy": "Always"}},
+}
+
+
+@pytest.fixture
+def gateway(bare_clusters):
+    """A client with the gateway's token on a cluster whose policy lists two StorageClasses."""
+    plane = bare_clusters[1]
+    token = gateway_token(plane)
+    text = ACCESS_MANIFEST.read_text().replace(NO_CLASSES, LISTED)
+    apply(plane, [one for one in yaml.safe_load_all(text) if one["kind"] == "ValidatingAdmissionPolicy"])
+    with client(plane, token) as http, client(plane) as admin:
+        own = WORKING["namespaces"]["metadata"]
+        # that of another test may still be going
+        heeded(lambda: http.post("/api/v1/namespaces", json={"metadata": {**own, "name": OURS}}))
+        heeded(lambda: admin.get(f"/api/v1/namespaces/{OURS}/serviceaccounts/default"))
+        yield http, admin
+        admin.delete(f"/api/v1/namespaces/{OURS}")
+    gateway_token(plane)  # as it was
+
+
+def sent(http, pod):
+    manifest = set_at(job(f"v-{new_id().hex[-12:]}"), POD_SPEC, pod)
+    return http.post(folder("jobs"), params={"dryRun": "All", "fieldValidation": "Strict"}, json=manifest)
+
+
+def pod_sent(http, pod):
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": pod}
+    return http.post(folder("pods"), params={"dryRun": "All", "fieldValidation": "Strict"}, json=body)
+
+
+def heeded(send):
+    """The answer, once the API server heeds the policies that were applied just now."""
+    deadline = time.monotonic() + HEEDED_SECONDS
+    while not (answer := send()).is_success:
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(0.3)
+    return answer
+
+
+def promised_pod(path="/fast", size="1Ti", storage_class="fast"):
+    """The pod of a job with a new volume and an image, as the gateway renders it."""
+    given = [
+        {"storage": "fast", "path": path, "size": size},
+        {"storage": "weights", "path": "/weights", "sub_path": "llama/8b"},
+    ]
+    [stored] = spec_json(read_spec(make_spec(pod={"mounts": given}), Rules()))["pod_sets"]
+    shelf = {
+        "fast": KnownStorage(
+            uuid4(), "acme", "acme", "fast", "", is_writable=True, prefix="", storage_class=storage_class, most_bytes=2**40
+        ),
+        "weights": KnownStorage(uuid4(), "acme", "acme", "weights", "", is_writable=False, prefix="", image=PINNED),
+    }  # fmt: skip
+    pod = mounting({})
+    del pod["volumes"], pod["containers"][0]["volumeMounts"]
+    lay_mounts(pod, [promised_mount(one, shelf[one["storage"]], uuid4()) for one in stored["mounts"]])
+    return pod
+
+
+def test_a_pod_gets_new_volumes_of_listed_classes_and_sizes_and_images_by_digest_and_a_thief_no_others(gateway):
+    gateway, admin = gateway
+    answer = heeded(lambda: sent(gateway, promised_pod()))
+    volumes = {one["name"]: one for one in answer.json()["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["storage-0"]["ephemeral"]["volumeClaimTemplate"]["spec"] == {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Ti"}}, "storageClassName": "fast", "volumeMode": "Filesystem",
+    }  # fmt: skip
+    assert volumes["storage-1"]["image"] == {"reference": PINNED, "pullPolicy": "Always"}
+    assert sent(gateway, promised_pod(size="10Gi", storage_class="fast.nvme")).is_success
+    for what, source in FOREIGN.items():
+        refused = sent(gateway, mounting(source))
+        if refused.status_code == 422:  # the API server itself knows no class of such a name
+            assert "storageClassName: Invalid value" in refused.json()["message"], what
+            continue
+        assert refused.status_code == 403, (what, refused.text)
+        assert "new volumes of classes and sizes that are listed here" in refused.json()["message"], what
+    # what the Job controller makes of it: the namespace's own policy and its level let the pod in, and no other class
+    assert "Warning" not in heeded(lambda: pod_sent(admin, promised_pod())).headers
+    refused = pod_sent(admin, mounting(fresh("slow")))
+    assert (refused.status_code, "A pod here has no volumes" in refused.json()["message"]) == (403, True)
+    many = mounting(fresh())
+    many["volumes"] = [{"name": f"storage-{n}", **fresh()} for n in range(17)]
+    assert "at most 16 new volumes" in sent(gateway, many).json()["message"]

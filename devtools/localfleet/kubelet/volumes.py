@@ -45,9 +45,11 @@ async def _prepare(volume: Mapping[str, Any], place: Path, source: Source) -> Pa
     settings = volume[kind] or {}
     if kind == "emptyDir":
         return empty_folder(place, source.group, settings)
-    if kind == "persistentVolumeClaim":
-        namespace = source.facts.manifest["metadata"]["namespace"]
-        return _shared(source.claims / namespace / settings["claimName"], source.group)
+    if kind in ("persistentVolumeClaim", "ephemeral"):
+        pod = source.facts.manifest["metadata"]
+        # the claim that Kubernetes makes for a pod is named after it
+        claim = settings["claimName"] if kind == "persistentVolumeClaim" else f"{pod['name']}-{volume['name']}"
+        return _shared(source.claims / pod["namespace"] / claim, source.group)
     if kind == "hostPath":
         return Path(settings["path"])
     sources = {"secret": "secret", "configMap": "configMap", "downwardAPI": "downwardAPI"}

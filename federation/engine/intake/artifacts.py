@@ -50,14 +50,15 @@ def check_artifacts(fields: Fields, found: Mapping[str, Any]) -> None:
         fields.fault("artifacts", "conflict", "runs announce artifacts in their reports: set `reports` to true")
     for index, artifact in enumerate(artifacts):
         if artifact.storage and artifact.path and not _is_written(artifact, found["pod_sets"]):
-            at = f"artifacts[{index}].path"
-            fields.fault(at, "not_allowed", "no pod set mounts this part of the storage with `read_only` false")
+            told = "no pod set mounts this part of the storage with `read_only` false, and without a `size`"
+            fields.fault(f"artifacts[{index}].path", "not_allowed", told)
 
 
 def _is_written(artifact: Artifact, pod_sets: Sequence[PodSet]) -> bool:
     return any(
         mount.storage == artifact.storage
         and not mount.is_read_only
+        and not mount.size_bytes
         and (not mount.sub_path or is_inside(artifact.path, mount.sub_path))
         for pod_set in pod_sets
         for mount in pod_set.mounts

@@ -67,7 +67,10 @@ def shape_of(stored: Mapping[str, Any], priority: int = 0) -> str:
     ]
     seen += [["resources", item["name"], item["resources"]] for item in stored["pod_sets"] if item.get("resources")]
     seen += [{name: stored[name]} for name in _STEERING if stored.get(name) is not None]
-    seen += [["storage", need.name, need.is_written] for need in storage_needs(stored)]
+    seen += [
+        ["storage", need.name, need.is_written, *([need.size_bytes] if need.size_bytes else [])]
+        for need in storage_needs(stored)
+    ]
     seen += [["network", name] for name in network_names(stored)]
     seen += [["secret", name, kind] for name, kind in secret_needs(stored)]
     return blake2s(encode(seen), digest_size=16).hexdigest()
@@ -136,12 +139,15 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
 
 
 def storage_needs(stored: Mapping[str, Any]) -> tuple[StorageNeed, ...]:
-    """The storages that a stored spec names, each once, by name."""
-    written: dict[str, bool] = {}
+    """The storages that a stored spec names, by name: each once, and once more for the largest new volume of it."""
+    written: dict[tuple[str, bool], bool] = {}
+    largest: dict[tuple[str, bool], int] = {}
     for pod_set in stored["pod_sets"]:
         for mount in pod_set.get("mounts", ()):
-            written[mount["storage"]] = written.get(mount["storage"], False) or not mount["read_only"]
-    return tuple(StorageNeed(name, written[name]) for name in sorted(written))
+            key = mount["storage"], "size" in mount
+            written[key] = written.get(key, False) or not mount["read_only"]
+            largest[key] = max(largest.get(key, 0), whole_bytes(mount["size"]) if "size" in mount else 0)
+    return tuple(StorageNeed(key[0], written[key], size_bytes=largest[key]) for key in sorted(written))
 
 
 def secret_needs(stored: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -83,12 +83,16 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A storage at `path` in the container: the part of the tenant's part of it below `sub_path`; empty: all of that."""
+    """A storage at `path` in the container: the part of the tenant's part of it below `sub_path`; empty: all of that.
+
+    With `size_bytes`, a new volume of that size of a storage class instead, which the job always writes to.
+    """
 
     storage: str
     path: str
     sub_path: str = ""
     is_read_only: bool = True
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,13 @@
 
 import base64
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from clusters.engine.storages import KnownStorage
 from devtools.localfleet.kubelet import RUNS_LABEL
+from federation.engine.objects.mounts import lay_mounts, promised_mount
 from tests.kube.running_pods import PODS, create, ended, log, pod, printed, reached, seen, wait_for
 
 pytestmark = pytest.mark.kube
@@ -104,6 +107,39 @@ def test_a_claim_is_shared_by_pods_and_memory_by_containers(http, plane):
     http.delete(f"{CLAIMS}/data").raise_for_status()
     wait_for(lambda: not folder.exists(), "the folder goes with its claim")
     wait_for(lambda: http.get("/api/v1/persistentvolumes").json()["items"] == [], "the volume goes too")
+
+
+def test_a_new_volume_is_its_pods_own_and_goes_with_it(http, plane):
+    known = KnownStorage(
+        uuid4(), "acme", "acme", "fast", "", is_writable=True, prefix="", storage_class="folders", most_bytes=2**30
+    )
+    mount = {"storage": "fast", "path": "/fast", "sub_path": "", "read_only": False, "size": "1Gi"}
+    for name in ("first", "second"):
+        made = pod(
+            name,
+            'test -z "$(ls /fast)" && hostname > /fast/whose && cat /fast/whose',
+            nodeName=None,
+            nodeSelector={"kubernetes.io/hostname": "cpu-1"},
+        )
+        lay_mounts(made["spec"], [promised_mount(mount, known, uuid4())])
+        create(http, made)
+    for name in ("first", "second"):
+        assert ended(http, name)[0] == "Succeeded", log(http, name)
+        assert log(http, name).strip() == name
+        claim = http.get(f"{CLAIMS}/{name}-storage-0").raise_for_status().json()
+        [owner] = claim["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", seen(http, name)["metadata"]["uid"], True)
+        assert (claim["spec"]["storageClassName"], claim["spec"]["resources"]) == (
+            "folders",
+            {"requests": {"storage": "1Gi"}},
+        )
+    folder = plane.layout.claims / "runs"
+    http.delete(f"{PODS}/first").raise_for_status()
+    wait_for(lambda: http.get(f"{CLAIMS}/first-storage-0").status_code == 404, "the claim goes with its pod")
+    wait_for(lambda: not (folder / "first-storage-0").exists(), "and so does what is in it")
+    assert (folder / "second-storage-0" / "whose").read_text() == "second\n"
+    http.delete(f"{PODS}/second").raise_for_status()
+    wait_for(lambda: http.get("/api/v1/persistentvolumes").json()["items"] == [], "no volume is left")
 
 
 PEER = """import os, socket, sys

@@ -45,7 +45,7 @@ def test_secrets_and_storages_are_read_line_by_line():
     pod_set = pod_set_of(
         secrets="HF_TOKEN=hf-token\n/run/secrets/key = ssh-key",
         pull_secret=" ghcr ",
-        mounts="/data=datasets/imagenet/train\n/out=team write\n/in=team read",
+        mounts="/data=datasets/imagenet/train\n/out=team write\n/in=team read\n/fast=nvme 200Gi\n/odd=nvme/x 2 Gi",
     )
     assert pod_set["secrets"] == [
         {"secret": "hf-token", "env": "HF_TOKEN"},
@@ -56,6 +56,8 @@ def test_secrets_and_storages_are_read_line_by_line():
         {"storage": "datasets", "path": "/data", "sub_path": "imagenet/train", "read_only": True},
         {"storage": "team", "path": "/out", "read_only": False},
         {"storage": "team", "path": "/in", "read_only": "read"},
+        {"storage": "nvme", "path": "/fast", "size": "200Gi"},
+        {"storage": "nvme", "path": "/odd", "sub_path": "x", "size": "2 Gi"},
     ], "a word that means nothing is left to the spec's reader, which refuses it"
     assert {"secrets", "mounts", "pull_secret"}.isdisjoint(pod_set_of(secrets="", mounts=" ", pull_secret=""))
 
