@@ -112,6 +112,12 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "queue": "notify",
         "every_seconds": 300,
     },
+    "advise": {
+        "task": "federation.tasks.find_recommendations",
+        "inline": "federation.operations.find_recommendations",
+        "queue": "notify",
+        "every_seconds": 86_400,
+    },
     "prove": {
         "task": "federation.tasks.prove_books",
         "inline": "federation.operations.prove_books",

@@ -43,6 +43,8 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "billing_budgetforecastalert": GROWS,
     "billing_budgetoverride": KEPT,
     "billing_spendanomaly": KEPT,
+    "billing_recommendation": KEPT,
+    "billing_requiredlabels": GROWS,
     # Written by a trigger of the owner with each segment.
     "billing_tenantmonth": READ,
     "billing_tenantday": READ,

@@ -40,7 +40,7 @@ from devtools.embedded import (
 )
 
 PROJECT = Path(__file__).resolve().parent.parent
-WORKER_PROCESSES = 20
+WORKER_PROCESSES = 21
 READY_SECONDS = 240
 STEADY_SECONDS = 10
 FIRST_PAUSE_SECONDS = 0.2

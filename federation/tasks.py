@@ -91,3 +91,9 @@ def keep_images() -> None:
 def measure_utilisation() -> None:
     """Asks the Prometheus of clusters what the GPUs of jobs did, together with other workers."""
     run_in_turns("measure", operations.measure_utilisation)
+
+
+@shared_task(queue="notify")
+def find_recommendations() -> None:
+    """Finds what is recommended to the tenants of each organisation."""
+    run_exclusively("advise", operations.find_recommendations)

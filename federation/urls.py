@@ -2,6 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, path
 
+from .api import advice as advice_api
 from .api import artifacts as artifacts_api
 from .api import attestations, quotes
 from .api import consolidations as consolidations_api
@@ -30,6 +31,7 @@ from .web import (
     attesting,
     capacity,
     failure_rules,
+    findings,
     home,
     jobs,
     logs,
@@ -93,7 +95,13 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("tree/apply", tree_api.TreeApplyView.as_view()),
     path("tree/preview", previews_api.TreePreview.as_view()),
     path("quotas/preview", previews_api.QuotaPreview.as_view()),
-    path("recommendations", recommendations_api.RecommendationsView.as_view(), name="api-recommendations"),
+    path("recommendations", advice_api.StandingRecommendationsView.as_view(), name="api-recommendations"),
+    path("recommendations/report", recommendations_api.RecommendationsView.as_view(), name="api-findings"),
+    path("recommendations/<uuid:recommendation_id>", advice_api.StandingRecommendationView.as_view()),
+    path("recommendations/<uuid:recommendation_id>/accept", advice_api.RecommendationAcceptView.as_view()),
+    path("recommendations/<uuid:recommendation_id>/dismiss", advice_api.RecommendationDismissView.as_view()),
+    path("recommendations/<uuid:recommendation_id>/reopen", advice_api.RecommendationReopenView.as_view()),
+    path("required-labels", advice_api.RequiredLabelsView.as_view()),
     path("reservations", reservations_api.Reservations.as_view()),
     path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
@@ -133,7 +141,10 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("quotas/preview/", previews.quota_preview, name="quota-preview"),
     path("shares/", shares.shares, name="shares"),
     path("shares/set/", shares.set_share, name="share-set"),
-    path("usage/recommendations/", recommendations.shown, name="recommendations"),
+    path("usage/recommendations/", recommendations.recommendations, name="recommendations"),
+    path("usage/recommendations/month/", findings.shown, name="findings"),
+    path("usage/recommendations/labels/", recommendations.labels, name="required-labels"),
+    path("usage/recommendations/<uuid:recommendation_id>/", recommendations.recommendation, name="recommendation"),
     path("reservations/", reservations.reservations, name="reservations"),
     path("reservations/new/", reservations.reserve, name="reserve"),
     path("reservations/<uuid:reservation_id>/", reservations.reservation, name="reservation"),

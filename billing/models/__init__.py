@@ -50,6 +50,8 @@ from .metering import UsageSegment as UsageSegment
 from .periods import LedgerPeriod as LedgerPeriod
 from .periods import PeriodClose as PeriodClose
 from .periods import PeriodReopening as PeriodReopening
+from .recommendations import Recommendation as Recommendation
+from .recommendations import RequiredLabels as RequiredLabels
 from .reconciliation import AcceptedVariance as AcceptedVariance
 from .reconciliation import ProviderInvoiceLine as ProviderInvoiceLine
 from .reconciliation import ReconciledCluster as ReconciledCluster

@@ -74,13 +74,13 @@ class RecommendationsShown(serializers.Serializer[Any]):
 
 
 class RecommendationsView(ApiView):
-    """`/recommendations`."""
+    """`/recommendations/report`."""
 
     filters = ("tenant", "from", "to", "month", "format")
     renderer_classes = [JSONRenderer, CSVRenderer]
 
     @extend_schema(
-        operation_id="recommendations",
+        operation_id="recommendations_report",
         responses={(200, "application/json"): RecommendationsShown, (200, "text/csv"): OpenApiTypes.STR},
     )
     def get(self, request: Request) -> Response:

@@ -324,6 +324,7 @@ WORK = (
     Work(
         "segment-sweep", "research/vision/segmentation", "yuki", "registry.example/vision/seg:0.14",
         ("python", "sweep.py"), 1, 4, ("A100-80GB",), cpu="32", memory="256Gi", minutes=(20, 90), labels={"experiment": "s42"}, weight=5,
+        more={"checkpoint_seconds": 900},
     ),
     Work(
         "rank-train", "products/search/ranking", "amara", "registry.example/search/rank:7.1",

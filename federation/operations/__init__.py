@@ -1,5 +1,6 @@
 """The only writers of this room."""
 
+from .advising import find_recommendations as find_recommendations
 from .attestation import attest_cluster as attest_cluster
 from .attestation import attest_run as attest_run
 from .bulk_submission import submit_jobs as submit_jobs

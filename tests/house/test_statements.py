@@ -66,6 +66,7 @@ PASSED_ON = {
     "billing/queries/carbon_use.py:footprints_of",  # EDGES and MEASURED
     "billing/queries/recorded.py:recorded",  # DAYS, METER_DAYS, PARTS, LOST, CREDITS and CORRECTED
     "billing/queries/utilisation.py:_sums",  # UTILISATION
+    "federation/queries/advice.py:_rows",  # USES and LABELLED
     "federation/queries/claimed_attempts.py:_rows",
     "federation/queries/metering.py:_weighed",
     "federation/queries/metering.py:unsettled_runs",
@@ -90,6 +91,7 @@ KEPT: Mapping[str, set[str]] = {
         *("id", "organisation_id", "tenant_path"),  # as they were when the day was found
         "decided_by_name",  # of a routine's row: empty
     },
+    "billing/operations/recommendations.py:RECORD": {"id", "organisation_id", "found_on"},
     "federation/operations/learning.py:REMEMBER": {"tenant_id", "level"},
     "federation/operations/observation.py:UPSERT_PODS": {
         *("attempt_id", "remote_object_id", "position", "index", "place", "name"),  # its identity

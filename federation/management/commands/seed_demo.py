@@ -52,6 +52,7 @@ from federation.management.demo import (
     ClusterPlan,
     nodes_of,
 )
+from federation.management.past_telemetry import recommend, record_past_telemetry
 from federation.management.past_work import count_rows, record_past_work
 from federation.models import Job, PrepullPolicy, Reservation
 from federation.operations.prepull_policies import WantedPolicy, make_prepull_policy
@@ -103,6 +104,8 @@ class Command(GatewayCommand):
         _prepulls()
         _datasets()
         _reservation()
+        record_past_telemetry()
+        recommend()
         live = _live_jobs(people)
         self.stdout.write(_report(address, past, live, as_json=json))
 

@@ -250,8 +250,10 @@ def reader(path="acme", role="viewer"):
 
 def test_page_json_and_csv_agree(client, october):
     user = reader()
-    shown = client.get("/api/v1/recommendations", QUERY, headers=bearer(user)).json()
-    sheet = client.get("/api/v1/recommendations", QUERY | {"format": "csv"}, headers=bearer(user)).content.decode()
+    shown = client.get("/api/v1/recommendations/report", QUERY, headers=bearer(user)).json()
+    sheet = client.get(
+        "/api/v1/recommendations/report", QUERY | {"format": "csv"}, headers=bearer(user)
+    ).content.decode()
     idle, late = list(csv.DictReader(io.StringIO(sheet)))
     assert [item["kind"] for item in shown["items"]] == ["idle", "late_failures"]
     for line, item in zip((idle, late), shown["items"], strict=True):
@@ -262,7 +264,7 @@ def test_page_json_and_csv_agree(client, october):
     assert (shown["items"][0]["amount"], shown["items"][0]["confidence"]) == ("2.475000", "1.0000")
     assert (shown["items"][1]["job_count"], len(shown["items"][1]["jobs"])) == (3, 3)
     client.force_login(user)
-    page = client.get("/usage/recommendations/", QUERY).content.decode()
+    page = client.get("/usage/recommendations/month/", QUERY).content.decode()
     assert "&lt;script&gt;x&lt;/script&gt;" in page
     assert "<script>x" not in page
     assert f"/jobs/{shown['items'][0]['jobs'][0]['id']}/" in page
@@ -271,19 +273,20 @@ def test_page_json_and_csv_agree(client, october):
 
 def test_rows_of_others_are_absent(client, october):
     team, stranger = reader("acme/one"), reader("other", "admin")
-    items = client.get("/api/v1/recommendations", QUERY, headers=bearer(team)).json()["items"]
+    items = client.get("/api/v1/recommendations/report", QUERY, headers=bearer(team)).json()["items"]
     assert [item["tenant"] for item in items] == ["acme/one"]
-    own = client.get("/api/v1/recommendations", QUERY, headers=bearer(stranger)).json()
+    own = client.get("/api/v1/recommendations/report", QUERY, headers=bearer(stranger)).json()
     assert (own["items"], own["totals"]) == ([], [])
     for path in ("acme", "acme/one", "nothing", "a\x00b"):
-        got = client.get("/api/v1/recommendations", QUERY | {"tenant": path}, headers=bearer(stranger))
+        got = client.get("/api/v1/recommendations/report", QUERY | {"tenant": path}, headers=bearer(stranger))
         assert got.status_code in {404, 422}, path
     assert (
-        client.get("/api/v1/recommendations", QUERY | {"tenant": "acme/two"}, headers=bearer(team)).status_code == 404
+        client.get("/api/v1/recommendations/report", QUERY | {"tenant": "acme/two"}, headers=bearer(team)).status_code
+        == 404
     )
-    assert client.get("/api/v1/recommendations", QUERY).status_code == 401
+    assert client.get("/api/v1/recommendations/report", QUERY).status_code == 401
     client.force_login(stranger)
-    page = client.get("/usage/recommendations/", QUERY).content.decode()
+    page = client.get("/usage/recommendations/month/", QUERY).content.decode()
     assert "acme" not in page
     assert "No idle jobs in this month" in page
     assert "No jobs that fail late in this month" in page
