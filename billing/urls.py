@@ -53,6 +53,7 @@ from .api.periods import (
     PeriodsView,
     PeriodView,
 )
+from .api.price_book import PriceBookApplyView, PriceBookPlanView, PriceBookView
 from .api.reconciliation import (
     ProviderInvoicesImportView,
     ProviderInvoicesView,
@@ -83,6 +84,7 @@ from .web import (
     node_hours,
     overview,
     own_costs,
+    price_book,
     price_corrections,
     prices,
     reconciliation,
@@ -121,6 +123,9 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("commitments/plan", CommitmentsPlanView.as_view(), name="api-commitments-plan"),
     path("commitments/report", CommitmentsReportView.as_view(), name="api-commitments-report"),
     path("prices", PricesView.as_view(), name="api-prices"),
+    path("price-book", PriceBookView.as_view(), name="api-price-book"),
+    path("price-book/apply", PriceBookApplyView.as_view(), name="api-price-book-apply"),
+    path("price-book/plan", PriceBookPlanView.as_view(), name="api-price-book-plan"),
     path("prices/model", PriceModelView.as_view(), name="api-prices-model"),
     path("prices/<uuid:price_id>", PriceView.as_view(), name="api-price"),
     path("prices/<uuid:price_id>/corrections", CorrectionsView.as_view(), name="api-price-corrections"),
@@ -233,6 +238,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("prices/", prices.prices, name="prices"),
     path("prices/<uuid:price_id>/", price_corrections.price, name="price"),
     path("prices/own-costs/", own_costs.own_costs, name="own-costs"),
+    path("prices/file/", price_book.price_book, name="price-book"),
     path("prices/egress/", egress.egress, name="egress"),
     path("prices/egress/<uuid:price_id>/end/", egress.end, name="egress-end"),
 ]

@@ -64,6 +64,15 @@ class FileText(serializers.CharField):
         return super().to_internal_value(data)
 
 
+class Flag(serializers.BooleanField):
+    """A JSON true or false."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
 class Whole(serializers.IntegerField):
     """A JSON integer: not a string of digits, not 1.0, not true."""
 

@@ -153,12 +153,17 @@ def _made(terms: dict[str, Any], effects: tuple[Effect, ...], *, is_dry_run: boo
     return {
         **terms,
         "dry_run": is_dry_run,
-        "effects": [
-            {
-                "tenant": effect.tenant_path,
-                "old": {"amount": format(effect.old, "f"), "currency": effect.currency},
-                "new": {"amount": format(effect.new, "f"), "currency": effect.currency},
-            }
-            for effect in effects
-        ],
+        "effects": show_effects(effects),
     }
+
+
+def show_effects(effects: tuple[Effect, ...]) -> list[dict[str, Any]]:
+    """What prices change, by tenant."""
+    return [
+        {
+            "tenant": effect.tenant_path,
+            "old": {"amount": format(effect.old, "f"), "currency": effect.currency},
+            "new": {"amount": format(effect.new, "f"), "currency": effect.currency},
+        }
+        for effect in effects
+    ]

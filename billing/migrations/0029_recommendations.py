@@ -12,7 +12,7 @@ from foundation.rules import rules
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0026_own_costs'),
+        ('billing', '0027_finite_numbers'),
         ('tenancy', '0001_squashed_0002_weight'),
     ]
 

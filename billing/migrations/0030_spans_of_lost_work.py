@@ -8,7 +8,7 @@ from foundation.rules import rules
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0026_own_costs'),
+        ('billing', '0029_recommendations'),
     ]
 
     operations = [

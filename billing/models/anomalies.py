@@ -5,6 +5,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+from foundation.finite import finite
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
@@ -49,6 +50,7 @@ class SpendAnomaly(models.Model):
 
     class Meta:
         constraints = [
+            finite("spend_anomaly_numbers_are_finite", "cost", "usual", "spread"),
             models.UniqueConstraint(
                 fields=["tenant", "day", "cluster", "flavor", "tenant_path", "currency"], name="one_anomaly_a_day"
             ),

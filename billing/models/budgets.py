@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Greatest, Now
 
+from foundation.finite import finite
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
@@ -55,6 +56,7 @@ class Budget(models.Model):
 
     class Meta:
         constraints = [
+            finite("budget_numbers_are_finite", "amount"),
             models.UniqueConstraint(
                 fields=["tenant", "measure", "period", "starts_at", "ends_at"],
                 condition=Q(removed_at__isnull=True),
@@ -98,6 +100,7 @@ class BudgetPeriod(models.Model):
 
     class Meta:
         constraints = [
+            finite("budget_period_numbers_are_finite", "amount", "granted", "cap", "held", "spent"),
             models.UniqueConstraint(fields=["budget", "starts_at"], name="one_row_per_budget_and_period"),
             models.CheckConstraint(condition=Q(held__gte=0), name="budget_held_is_not_negative"),
             models.CheckConstraint(condition=Q(cap__gte=F("spent") + F("held")), name="budget_is_never_exceeded"),
@@ -135,6 +138,7 @@ class BudgetHold(models.Model):
 
     class Meta:
         constraints = [
+            finite("budget_hold_numbers_are_finite", "money_an_hour", "gpus"),
             models.CheckConstraint(condition=Q(money_an_hour__gte=0, gpus__gte=0), name="budget_hold_is_not_negative"),
             models.CheckConstraint(
                 condition=Q(state="pending", ended_at__isnull=True)
@@ -180,6 +184,7 @@ class BudgetMovement(models.Model):
 
     class Meta:
         constraints = [
+            finite("budget_movement_numbers_are_finite", "held", "spent"),
             models.UniqueConstraint(
                 fields=["run_id", "period"],
                 condition=Q(kind__in=["take", "open"]),
@@ -238,6 +243,7 @@ class BudgetRate(models.Model):
 
     class Meta:
         constraints = [
+            finite("budget_rate_numbers_are_finite", "rate"),
             models.UniqueConstraint(
                 fields=["organisation", "base", "quote", "day"], name="one_budget_rate_per_currencies_and_day"
             ),
@@ -263,7 +269,8 @@ class BudgetAlert(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["period", "percent"], name="each_threshold_alerts_once_per_period")
+            finite("budget_alert_numbers_are_finite", "spent", "amount"),
+            models.UniqueConstraint(fields=["period", "percent"], name="each_threshold_alerts_once_per_period"),
         ]
         indexes = [models.Index(fields=["at"], name="budget_alerts_by_time")]
 
@@ -289,6 +296,7 @@ class BudgetForecastAlert(models.Model):
 
     class Meta:
         constraints = [
+            finite("budget_forecast_alert_numbers_are_finite", "spent", "amount", "expected", "low", "high"),
             models.UniqueConstraint(
                 fields=["period", "percent"], name="each_forecast_threshold_alerts_once_per_period"
             ),
@@ -319,6 +327,7 @@ class BudgetOverride(models.Model):
 
     class Meta:
         constraints = [
+            finite("budget_override_numbers_are_finite", "amount"),
             models.CheckConstraint(condition=Q(amount__gt=0, amount__lte=MOST_AMOUNT), name="override_adds_something"),
             models.CheckConstraint(condition=~Q(reason=""), name="override_has_a_reason"),
             models.CheckConstraint(

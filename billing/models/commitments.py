@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import F, Q, Value
 from django.db.models.functions import Now
 
+from foundation.finite import finite
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
@@ -85,6 +86,7 @@ class CommitmentVersion(models.Model):
 
     class Meta:
         constraints = [
+            finite("commitment_version_numbers_are_finite", "hourly", "upfront", "recurring", "total"),
             models.UniqueConstraint(fields=["commitment", "number"], name="one_commitment_version_of_a_number"),
             models.CheckConstraint(
                 condition=Q(kind__in=["reserved_instance", "own_purchase", "savings_plan"]),
@@ -132,6 +134,7 @@ class CommitmentDay(models.Model):
 
     class Meta:
         constraints = [
+            finite("commitment_day_numbers_are_finite", "quantity", "used_quantity", "amortised", "used", "unused"),
             models.UniqueConstraint(fields=["commitment", "day", "revision"], name="one_split_of_a_revision"),
             models.CheckConstraint(condition=SPLIT, name="day_is_used_or_unused"),
         ]
@@ -154,6 +157,7 @@ class CommitmentHour(models.Model):
 
     class Meta:
         constraints = [
+            finite("commitment_hour_numbers_are_finite", "quantity", "used_quantity", "amortised", "used", "unused"),
             models.UniqueConstraint(fields=["day", "hour"], name="one_row_a_commitment_hour"),
             models.CheckConstraint(condition=SPLIT, name="hour_is_used_or_unused"),
         ]

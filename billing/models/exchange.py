@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from foundation.finite import finite
 from tenancy.models import Tenant
 
 from .periods import REASON_LENGTH
@@ -69,6 +70,7 @@ class ExchangeRate(models.Model):
 
     class Meta:
         constraints = [
+            finite("exchange_rate_numbers_are_finite", "rate"),
             models.CheckConstraint(
                 condition=Q(rate__gt=0, base__regex=CODE, quote__regex=CODE) & ~Q(base=F("quote")) & ~Q(source=""),
                 name="exchange_rate_is_of_two_currencies",

@@ -7,6 +7,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+from foundation.finite import finite
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
@@ -33,6 +34,7 @@ class InvoiceTerms(models.Model):
 
     class Meta:
         constraints = [
+            finite("invoice_terms_numbers_are_finite", "tax_rate"),
             models.CheckConstraint(
                 condition=Q(tax_rate__isnull=True) | Q(tax_rate__gt=0, tax_rate__lte=MOST_TAX_RATE),
                 name="tax_rate_is_a_percentage",
@@ -83,6 +85,7 @@ class Invoice(models.Model):
 
     class Meta:
         constraints = [
+            finite("invoice_numbers_are_finite", "exact", "subtotal", "tax", "total", "tax_rate"),
             models.UniqueConstraint(fields=["organisation", "kind", "sequence"], name="one_document_per_number"),
             models.UniqueConstraint(
                 fields=["period", "revision", "tenant", "currency", "edition"],
@@ -130,6 +133,7 @@ class InvoiceLine(models.Model):
 
     class Meta:
         constraints = [
+            finite("invoice_line_numbers_are_finite", "exact", "amount", "tax"),
             models.UniqueConstraint(fields=["invoice", "number"], name="one_line_per_number"),
             models.CheckConstraint(
                 condition=Q(kind="credit", credits__isnull=False) & ~Q(amount=0)
@@ -153,6 +157,7 @@ class InvoiceBalance(models.Model):
 
     class Meta:
         constraints = [
+            finite("invoice_balance_numbers_are_finite", "amount", "tax", "credited", "credited_tax"),
             models.CheckConstraint(
                 condition=(
                     Q(amount__gte=0, credited__gte=0, credited__lte=F("amount"))
@@ -163,7 +168,7 @@ class InvoiceBalance(models.Model):
                     | Q(tax__lt=0, credited_tax__lte=0, credited_tax__gte=F("tax"))
                 ),
                 name="credit_is_at_most_what_was_invoiced",
-            )
+            ),
         ]
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now, Round
 
 from clusters.models import Cluster
+from foundation.finite import finite
 from tenancy.models import Tenant
 
 from .exchange import BOTH_SOURCES
@@ -43,13 +44,14 @@ class TenantDay(models.Model):
 
     class Meta:
         constraints = [
+            finite("tenant_day_numbers_are_finite", "cost", "cpu_millicore_milliseconds", "memory_mib_milliseconds"),
             models.UniqueConstraint(
                 fields=[
                     *("tenant", "day", "cluster", "flavor", "tenant_path", "currency"),
                     *("gpu_numerator", "gpu_denominator"),
                 ],
                 name="one_sum_a_tenant_day",
-            )
+            ),
         ]
         indexes = [
             models.Index(fields=["day", "organisation"], condition=Q(is_due=True), name="days_to_post"),
@@ -81,6 +83,7 @@ class PriceCorrection(models.Model):
 
     class Meta:
         constraints = [
+            finite("price_correction_numbers_are_finite", "unit_price", "cpu_price", "memory_price"),
             models.CheckConstraint(
                 condition=Q(unit_price__gte=0)
                 & (Q(cpu_price__isnull=True) | Q(cpu_price__gte=0))
@@ -253,6 +256,7 @@ class LedgerLine(models.Model):
 
     class Meta:
         constraints = [
+            finite("ledger_line_numbers_are_finite", "amount", "priced_amount", "rate"),
             models.UniqueConstraint(
                 fields=["entry", "account", "currency", "priced_currency"], name="one_line_per_account"
             ),

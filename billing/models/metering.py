@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from billing.engine.egress import MOST_EGRESS_PRICE, REGION_PATTERN
 from billing.engine.rating import Load, Unit
 from clusters.models import Cluster
+from foundation.finite import finite
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
@@ -83,6 +84,7 @@ class Price(models.Model):
 
     class Meta:
         constraints = [
+            finite("price_numbers_are_finite", "unit_price", "cpu_price", "memory_price", "interruptions_per_hour"),
             models.CheckConstraint(condition=Q(unit_price__gte=0), name="price_is_not_negative"),
             models.CheckConstraint(
                 condition=(Q(cpu_price__isnull=True) | Q(cpu_price__gte=0))
@@ -254,6 +256,7 @@ class UsageSegment(models.Model):
 
     class Meta:
         constraints = [
+            finite("usage_segment_numbers_are_finite", "cost"),
             models.CheckConstraint(condition=half_open("period", upper_inf=False), name="segment_period_is_half_open"),
             models.CheckConstraint(
                 condition=Q(price__isnull=True, cost=0, currency="")
@@ -284,6 +287,7 @@ class MeterDay(models.Model):
 
     class Meta:
         constraints = [
+            finite("meter_day_numbers_are_finite", "cost"),
             models.UniqueConstraint(
                 fields=["meter", "day", "price"], nulls_distinct=False, name="one_sum_a_meter_day_and_price"
             ),
@@ -312,10 +316,11 @@ class TenantMonth(models.Model):
 
     class Meta:
         constraints = [
+            finite("tenant_month_numbers_are_finite", "cost"),
             models.UniqueConstraint(
                 fields=["tenant", "month", "currency", "gpu_numerator", "gpu_denominator"],
                 name="one_sum_a_tenant_month_and_kind",
-            )
+            ),
         ]
 
     def __str__(self) -> str:
@@ -361,6 +366,7 @@ class EgressPrice(models.Model):
 
     class Meta:
         constraints = [
+            finite("egress_price_numbers_are_finite", "price_per_gib"),
             models.CheckConstraint(
                 condition=Q(price_per_gib__gte=0, price_per_gib__lte=MOST_EGRESS_PRICE),
                 name="egress_price_is_within_bounds",

@@ -5,6 +5,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+from foundation.finite import finite
 from tenancy.models import Tenant
 
 from .exchange import CODE
@@ -32,6 +33,7 @@ class ProviderInvoiceLine(models.Model):
 
     class Meta:
         constraints = [
+            finite("provider_invoice_line_numbers_are_finite", "amount"),
             models.UniqueConstraint(
                 fields=["organisation", "month", "cluster", "reference"], name="one_line_per_provider_reference"
             ),
@@ -60,9 +62,10 @@ class VarianceTolerance(models.Model):
 
     class Meta:
         constraints = [
+            finite("variance_tolerance_numbers_are_finite", "percent"),
             models.CheckConstraint(
                 condition=Q(effective_from__day=1, percent__gte=0, percent__lte=100), name="tolerance_is_a_percentage"
-            )
+            ),
         ]
 
     def __str__(self) -> str:
@@ -86,6 +89,7 @@ class AcceptedVariance(models.Model):
 
     class Meta:
         constraints = [
+            finite("accepted_variance_numbers_are_finite", "cost", "invoiced"),
             models.UniqueConstraint(
                 fields=["organisation", "month", "cluster", "currency", "cost", "invoiced"],
                 name="one_acceptance_of_these_amounts",
@@ -118,6 +122,7 @@ class ReconciledCluster(models.Model):
 
     class Meta:
         constraints = [
+            finite("reconciled_cluster_numbers_are_finite", "charged", "overhead", "idle", "invoiced"),
             models.UniqueConstraint(fields=["period", "revision", "cluster"], name="one_reconciliation_a_cluster"),
             models.CheckConstraint(condition=Q(currency__regex=CODE), name="reconciled_cluster_has_a_currency"),
         ]

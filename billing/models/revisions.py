@@ -5,6 +5,8 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from foundation.finite import finite
+
 from .metering import Meter, Price, start_of
 
 
@@ -52,6 +54,7 @@ class ReplacedSegment(models.Model):
     recorded_at = models.DateTimeField(help_text="When it had been recorded.")
 
     class Meta:
+        constraints = [finite("replaced_segment_numbers_are_finite", "cost")]
         indexes = [models.Index(start_of("period"), name="replaced_by_start")]
 
     def __str__(self) -> str:

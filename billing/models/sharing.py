@@ -7,6 +7,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+from foundation.finite import finite
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
@@ -45,6 +46,7 @@ class SharingPolicy(models.Model):
 
     class Meta:
         constraints = [
+            finite("sharing_policy_numbers_are_finite", "platform_cost"),
             models.CheckConstraint(condition=Q(effective_from__day=1), name="policy_begins_with_a_month"),
             models.CheckConstraint(
                 condition=Q(platform_cost=0, platform_currency="")
@@ -88,6 +90,7 @@ class PoolDay(models.Model):
 
     class Meta:
         constraints = [
+            finite("pool_day_numbers_are_finite", "cost", "charged", "overhead", "idle", "shared", "assumed"),
             models.UniqueConstraint(
                 fields=["period", "revision", "cluster", "flavor", "day", "currency"], name="one_balance_a_pool_day"
             ),
@@ -144,6 +147,7 @@ class NegativeNodeHour(models.Model):
 
     class Meta:
         constraints = [
+            finite("negative_node_hour_numbers_are_finite", "cost", "charged"),
             models.UniqueConstraint(
                 fields=["cluster", "node", "hour", "currency", "cost", "charged"], name="one_node_hour_of_these_numbers"
             ),
@@ -191,6 +195,7 @@ class NegativeIdle(models.Model):
 
     class Meta:
         constraints = [
+            finite("negative_idle_numbers_are_finite", "cost", "charged"),
             models.UniqueConstraint(
                 fields=["period", "cluster", "flavor", "day", "currency", "cost", "charged"],
                 name="one_row_of_these_numbers",

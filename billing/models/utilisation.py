@@ -5,6 +5,7 @@ from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+from foundation.finite import finite
 
 from .metering import Meter
 
@@ -64,6 +65,7 @@ class UtilisationHour(models.Model):
 
     class Meta:
         constraints = [
+            finite("utilisation_hour_numbers_are_finite", "utilisation", "sm_active", "tensor_active", "power_watts"),
             models.UniqueConstraint(fields=["meter", "hour"], name="one_utilisation_a_meter_and_hour"),
             models.CheckConstraint(condition=Q(hour=whole_hour()), name="utilisation_hour_is_whole"),
             models.CheckConstraint(

@@ -53,43 +53,48 @@ def correct_price(actor: Actor, wanted: NewCorrection) -> tuple[PriceCorrection,
     """
     with transaction.atomic():
         locks.rewrite_price_book()
-        price, span = _checked(actor, wanted)
-        correction = PriceCorrection(
-            rate=price.rate,
-            span=TimestamptzRange(span.valid_from, span.valid_until),
-            unit_price=wanted.unit_price,
-            cpu_price=wanted.cpu_price,
-            memory_price=wanted.memory_price,
-            currency=wanted.currency,
-            reason=wanted.reason,
-            made_by_id=actor.user_id,
-            made_by_name=actor.name,
-        )
         effects = preview_correction(actor, wanted)
-        correction.save(force_insert=True)
-        cluster = price.rate.cluster
-        record_audit(
-            actor,
-            "price.correct",
-            object_kind="price",
-            object_id=price.id,
-            tenant_id=cluster.owner_id,
-            detail={
-                "correction": correction.id,
-                "cluster": cluster.name,
-                "flavor": price.rate.flavor,
-                "unit_price": format(wanted.unit_price, "f"),
-                "cpu_price": None if wanted.cpu_price is None else format(wanted.cpu_price, "f"),
-                "memory_price": None if wanted.memory_price is None else format(wanted.memory_price, "f"),
-                "currency": wanted.currency,
-                "effective_from": instant(span.valid_from),
-                "effective_until": instant(span.valid_until),
-                "reason": wanted.reason,
-            },
-        )
-        announce("post")
+        correction = write_correction(actor, wanted)
     correction.refresh_from_db()
     return correction, effects
+
+
+def write_correction(actor: Actor, wanted: NewCorrection) -> PriceCorrection:
+    """The correction, without what it changes; in a transaction that rewrites the price book. Raises as `correct_price`."""
+    price, span = _checked(actor, wanted)
+    correction = PriceCorrection.objects.create(
+        rate=price.rate,
+        span=TimestamptzRange(span.valid_from, span.valid_until),
+        unit_price=wanted.unit_price,
+        cpu_price=wanted.cpu_price,
+        memory_price=wanted.memory_price,
+        currency=wanted.currency,
+        reason=wanted.reason,
+        made_by_id=actor.user_id,
+        made_by_name=actor.name,
+    )
+    cluster = price.rate.cluster
+    record_audit(
+        actor,
+        "price.correct",
+        object_kind="price",
+        object_id=price.id,
+        tenant_id=cluster.owner_id,
+        detail={
+            "correction": correction.id,
+            "cluster": cluster.name,
+            "flavor": price.rate.flavor,
+            "unit_price": format(wanted.unit_price, "f"),
+            "cpu_price": None if wanted.cpu_price is None else format(wanted.cpu_price, "f"),
+            "memory_price": None if wanted.memory_price is None else format(wanted.memory_price, "f"),
+            "currency": wanted.currency,
+            "effective_from": instant(span.valid_from),
+            "effective_until": instant(span.valid_until),
+            "reason": wanted.reason,
+        },
+    )
+    announce("post")
+    return correction
 
 
 def _checked(actor: Actor, wanted: NewCorrection) -> tuple[Price, PriceSpan]:

@@ -66,10 +66,7 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
     """
     cluster = cluster_by_name(actor, wanted.cluster_name)
     require_at_owner(actor, cluster, Permission.MANAGE_PRICES)
-    capacity_type = _capacity_type(cluster, wanted)
-    refuse_two_core_prices(cluster, wanted.flavor, wanted.cpu_price)
-    if wanted.interruptions_per_hour is not None and capacity_type != SPOT:
-        raise Invalid.field("interruptions_per_hour", "not_spot", f"{wanted.flavor} is {capacity_type} there")
+    capacity_type = capacity_type_for(cluster, wanted)
     with transaction.atomic():
         locks.rewrite_price_book()
         begins = whole_milliseconds(wanted.effective_from or now())
@@ -77,36 +74,52 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
         rate, _ = Rate.objects.get_or_create(cluster=cluster, flavor=wanted.flavor, capacity_type=capacity_type)
         _refuse_used_time(rate, begins)
         _make_room(rate, begins)
-        price = Price.objects.create(
-            rate=rate,
-            unit_price=wanted.unit_price,
-            cpu_price=wanted.cpu_price,
-            memory_price=wanted.memory_price,
-            currency=wanted.currency,
-            interruptions_per_hour=wanted.interruptions_per_hour,
-            own_costs=wanted.own_costs and wanted.own_costs.stored(),
-            valid=TimestamptzRange(begins, None),
-        )
-        record_audit(
-            actor,
-            "price.create",
-            object_kind="price",
-            object_id=price.id,
-            tenant_id=cluster.owner_id,
-            detail={
-                "cluster": cluster.name,
-                "flavor": wanted.flavor,
-                "capacity_type": capacity_type,
-                "unit_price": format(wanted.unit_price, "f"),
-                "cpu_price": _text(wanted.cpu_price),
-                "memory_price": _text(wanted.memory_price),
-                "interruptions_per_hour": _text(wanted.interruptions_per_hour),
-                "currency": wanted.currency,
-                "effective_from": instant(begins),
-                **({} if wanted.own_costs is None else {"formula": FORMULA}),
-            },
-        )
+        price = write_price(actor, rate, wanted, begins)
     return Price.objects.select_related("rate__cluster").get(id=price.id)
+
+
+def capacity_type_for(cluster: Cluster, wanted: NewPrice) -> str:
+    """The capacity type of the price. Raises Invalid as `create_price` does for a flavor that cannot have this price."""
+    capacity_type = _capacity_type(cluster, wanted)
+    refuse_two_core_prices(cluster, wanted.flavor, wanted.cpu_price)
+    if wanted.interruptions_per_hour is not None and capacity_type != SPOT:
+        raise Invalid.field("interruptions_per_hour", "not_spot", f"{wanted.flavor} is {capacity_type} there")
+    return capacity_type
+
+
+def write_price(actor: Actor, rate: Rate, wanted: NewPrice, begins: datetime, until: datetime | None = None) -> Price:
+    """The price in [begins, until), which nothing else has; in a transaction that rewrites the price book."""
+    price = Price.objects.create(
+        rate=rate,
+        unit_price=wanted.unit_price,
+        cpu_price=wanted.cpu_price,
+        memory_price=wanted.memory_price,
+        currency=wanted.currency,
+        interruptions_per_hour=wanted.interruptions_per_hour,
+        own_costs=wanted.own_costs and wanted.own_costs.stored(),
+        valid=TimestamptzRange(begins, until),
+    )
+    record_audit(
+        actor,
+        "price.create",
+        object_kind="price",
+        object_id=price.id,
+        tenant_id=rate.cluster.owner_id,
+        detail={
+            "cluster": rate.cluster.name,
+            "flavor": rate.flavor,
+            "capacity_type": rate.capacity_type,
+            "unit_price": format(wanted.unit_price, "f"),
+            "cpu_price": _text(wanted.cpu_price),
+            "memory_price": _text(wanted.memory_price),
+            "interruptions_per_hour": _text(wanted.interruptions_per_hour),
+            "currency": wanted.currency,
+            "effective_from": instant(begins),
+            **({} if until is None else {"effective_until": instant(until)}),
+            **({} if wanted.own_costs is None else {"formula": FORMULA}),
+        },
+    )
+    return price
 
 
 def try_own_costs(actor: Actor, wanted: NewPrice, costs: OwnCosts) -> Steps:
@@ -180,6 +193,16 @@ def _is_billed(organisation: str, begins: datetime) -> bool:
 
 
 def _refuse_used_time(rate: Rate, begins: datetime) -> None:
+    latest = used_until(rate, begins)
+    if latest is not None:
+        raise Conflict(
+            f"Work on {rate.flavor} was already metered until {instant(latest)}; a price can start then at the earliest.",
+            code="price_already_used",
+        )
+
+
+def used_until(rate: Rate, begins: datetime) -> datetime | None:
+    """Until when work on the rate was metered after `begins`, so that its prices stand until then; None if none was."""
     used = Meter.objects.filter(
         Q(flavor=rate.flavor) | Q(cpu_flavor=rate.flavor),
         cluster_id=rate.cluster_id,
@@ -187,15 +210,11 @@ def _refuse_used_time(rate: Rate, begins: datetime) -> None:
         metered_until__gt=begins,
         metered_from__lt=F("metered_until"),
     )
-    latest = used.order_by("-metered_until").values_list("metered_until", flat=True).first()
+    latest = used.aggregate(latest=Max("metered_until"))["latest"]
     # Reports of closed months count what was replaced after the close, so its prices remain.
     replaced = ReplacedSegment.objects.filter(price__rate=rate, price__valid__startswith__gte=begins)
-    latest = latest or replaced.aggregate(latest=Max("period__endswith"))["latest"]
-    if latest is not None:
-        raise Conflict(
-            f"Work on {rate.flavor} was already metered until {instant(latest)}; a price can start then at the earliest.",
-            code="price_already_used",
-        )
+    kept = replaced.aggregate(latest=Max("period__endswith"))["latest"]
+    return max((at for at in (latest, kept) if at is not None), default=None)
 
 
 def _make_room(rate: Rate, begins: datetime) -> None:

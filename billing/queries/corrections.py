@@ -1,7 +1,7 @@
 """Corrections of prices: those that there are, and what one would change."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -21,7 +21,7 @@ from tenancy.engine.roles import Permission
 from tenancy.queries import Actor
 
 from .charges import corrections_of
-from .prices import price_spans
+from .prices import RateKey, price_spans
 
 MOST_SEGMENTS = 200_000
 """In the span of one correction, so that its effect can be computed while a person waits."""
@@ -65,39 +65,61 @@ def effects_of(rate: Rate, new: Correction) -> tuple[Effect, ...]:
     """
     start, until = new.span.valid_from, new.span.valid_until
     assert until is not None
-    prices = price_spans({rate.cluster_id}, start, until)
-    known = corrections_of({rate.cluster_id}, start, until)
-    capacity = rate.capacity_type
-    books = {
-        (flavor, capacity): PriceBook(tuple(prices.get(key, ())), known.get(key, ()))
-        for key in {*prices, *known, (rate.cluster_id, rate.flavor, capacity)}
-        for _, flavor, of in [key]
-        if of == capacity
-    }
-    own = books[rate.flavor, capacity]
-    changed = {**books, (rate.flavor, capacity): replace(own, corrections=(*own.corrections, new))}
+    return effects_of_prices({(rate.cluster_id, rate.flavor, rate.capacity_type): (new,)}, start, until)
+
+
+def effects_of_prices(
+    changed: Mapping[RateKey, Sequence[Correction] | None], start: datetime, until: datetime
+) -> tuple[Effect, ...]:
+    """The cost of time in [start, until) that was metered on these rates, by tenant path: as it is, and with these
+    corrections. None: without a price.
+
+    Raises Invalid `span_too_large`.
+    """
     sums: Mapping[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for path, segment in _segments(rate, start, until):
-        for column, book in enumerate((books, changed)):
-            for currency, cost in corrected_cost(segment, book)[0].items():
-                sums[path, currency][column] += cost
+    prices = price_spans({cluster for cluster, _, _ in changed}, start, until)
+    known = corrections_of({cluster for cluster, _, _ in changed}, start, until)
+    left = MOST_SEGMENTS
+    for cluster_id, capacity in sorted({(cluster, capacity) for cluster, _, capacity in changed}):
+        books = {
+            (flavor, capacity): PriceBook(tuple(prices.get(key, ())), known.get(key, ()))
+            for key in {*prices, *known, *changed}
+            for of, flavor, its in [key]
+            if (of, its) == (cluster_id, capacity)
+        }
+        its_changes = {flavor: new for (of, flavor, its), new in changed.items() if (of, its) == (cluster_id, capacity)}
+        with_changes = {
+            **books,
+            **{(flavor, capacity): _with(books[flavor, capacity], new) for flavor, new in its_changes.items()},
+        }
+        for path, segment in _segments(cluster_id, capacity, list(its_changes), start, until, most=left):
+            left -= 1
+            for column, book in enumerate((books, with_changes)):
+                for currency, cost in corrected_cost(segment, book)[0].items():
+                    sums[path, currency][column] += cost
     return tuple(Effect(*key, money(old), money(after)) for key, (old, after) in sorted(sums.items()))
 
 
-def _segments(rate: Rate, start: datetime, until: datetime) -> Iterator[tuple[str, RatedSegment]]:
+def _with(book: PriceBook, new: Sequence[Correction] | None) -> PriceBook:
+    return PriceBook() if new is None else replace(book, corrections=(*book.corrections, *new))
+
+
+def _segments(
+    cluster_id: UUID, capacity: str, flavors: list[str], start: datetime, until: datetime, *, most: int
+) -> Iterator[tuple[str, RatedSegment]]:
     values: dict[str, Any] = {
-        "start": start, "until": until, "day_before": start - timedelta(days=1), "cluster": rate.cluster_id,
-        "capacity": rate.capacity_type, "flavor": rate.flavor, "most": MOST_SEGMENTS + 1,
+        "start": start, "until": until, "day_before": start - timedelta(days=1), "cluster": cluster_id,
+        "capacity": capacity, "flavors": flavors, "most": most + 1,
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(TOUCHED, values)
         rows = cursor.fetchall()
-    if len(rows) > MOST_SEGMENTS:
+    if len(rows) > most:
         detail = "too much time was metered in this span; correct it in shorter parts"
         raise Invalid.field("effective_until", "span_too_large", detail)
     for path, begins, ends, unit, gpus, cpu, memory, since, flavor, cpu_flavor in rows:
         load = Load(unit, gpus, cpu, since, memory)
-        yield path, RatedSegment(load, rate.capacity_type, flavor, cpu_flavor, begins, ends, Decimal(0), "")
+        yield path, RatedSegment(load, capacity, flavor, cpu_flavor, begins, ends, Decimal(0), "")
 
 
 TOUCHED = """
@@ -105,6 +127,6 @@ SELECT m.tenant_path, greatest(lower(s.period), %(start)s), least(upper(s.period
     m.cpu_millicores, m.memory_mib, m.metered_from, m.flavor, m.cpu_flavor
 FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
 WHERE lower(s.period) > %(day_before)s AND lower(s.period) < %(until)s AND upper(s.period) > %(start)s
-    AND m.cluster_id = %(cluster)s AND m.capacity_type = %(capacity)s AND %(flavor)s IN (m.flavor, m.cpu_flavor)
+    AND m.cluster_id = %(cluster)s AND m.capacity_type = %(capacity)s AND (m.flavor = ANY(%(flavors)s) OR m.cpu_flavor = ANY(%(flavors)s))
 LIMIT %(most)s
 """

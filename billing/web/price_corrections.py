@@ -121,7 +121,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     price = visible_price(actor, price_id)
-    tried = None if effects is None else tuple(_change(one) for one in effects)
+    tried = None if effects is None else tuple(change_line(one) for one in effects)
     may_correct = visible_tenants(actor, Permission.MANAGE_PRICES).filter(id=price.rate.cluster.owner_id).exists()
     costs = stored_costs(price.own_costs) if may_correct and price.own_costs else None
     shown = PricePage(
@@ -130,19 +130,20 @@ def _page(
         form=form,
         may_correct=may_correct,
         tried=tried,
-        totals=_totals(tried or ()),
+        totals=totals_of(tried or ()),
         costs=() if costs is None else tuple((LABELS[name], text) for name, text in costs.as_text().items()),
         steps=None if costs is None else steps_of(costs),
     )
     return show(request, "billing/price.html", shown, status=status)
 
 
-def _change(effect: Effect) -> ChangeLine:
+def change_line(effect: Effect) -> ChangeLine:
+    """What prices change for a tenant, with the decimals of a page."""
     old, new = (shown_parts([Fraction(amount)], CENTS)[1] for amount in (effect.old, effect.new))
     return ChangeLine(effect.tenant_path, effect.currency, old, new)
 
 
-def _totals(lines: Sequence[ChangeLine]) -> tuple[ChangeLine, ...]:
+def totals_of(lines: Sequence[ChangeLine]) -> tuple[ChangeLine, ...]:
     """Of the figures that are shown, by currency."""
     sums: dict[str, tuple[Decimal, Decimal]] = {}
     for one in lines:

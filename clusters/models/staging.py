@@ -7,6 +7,7 @@ from django.db.models.functions import Now
 from clusters.engine.datasets import MOST_BYTES
 from clusters.engine.staging import PATH_PATTERN, SHA256_PATTERN
 from clusters.engine.storages import DOTS_PATTERN, MOST_PATH
+from foundation.finite import finite
 from foundation.ids import new_id
 
 from .clusters import Cluster, Dataset
@@ -68,6 +69,7 @@ class DatasetReplica(models.Model):
 
     class Meta:
         constraints = [
+            finite("dataset_replica_numbers_are_finite", "egress_cost"),
             models.UniqueConstraint(fields=["dataset", "cluster"], name="a_cluster_has_a_dataset_once"),
             models.CheckConstraint(condition=_is_plain_path("path"), name="replica_path_is_plain"),
             models.CheckConstraint(

@@ -8,20 +8,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from federation.engine.tree.items import ACTIONS, Kind
-from federation.engine.tree.yaml_text import MOST_CHARACTERS
 from federation.operations.tree import Note, Planned, TreePlan, apply_tree, plan_tree
 from federation.queries.tree import tree_file
-from foundation.shapes import FileText, StrictShape, Text
+from foundation.plain_yaml import MOST_CHARACTERS
+from foundation.shapes import FileText, Flag, StrictShape, Text
 from tenancy.api.views import ApiView
-
-
-class Flag(serializers.BooleanField):
-    """A JSON true or false."""
-
-    def to_internal_value(self, data: Any) -> bool:
-        if not isinstance(data, bool):
-            self.fail("invalid", input=data)
-        return data
 
 
 class TreePlanAsk(StrictShape):

@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from foundation.finite import finite
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
@@ -26,6 +27,7 @@ class PastUse(models.Model):
     class Meta:
         verbose_name_plural = "past use"
         constraints = [
+            finite("past_use_numbers_are_finite", "level"),
             models.UniqueConstraint(fields=["tenant", "resource"], name="one_past_use_per_tenant_and_resource"),
             models.CheckConstraint(condition=Q(resource__in=["gpu", "cpu", "memory"]), name="past_use_resource_counts"),
             models.CheckConstraint(condition=Q(level__gte=0), name="past_use_is_not_negative"),

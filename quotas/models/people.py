@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from foundation.finite import finite
 from foundation.ids import new_id
 from quotas.engine.amounts import MAX_AMOUNT
 from tenancy.models import Tenant
@@ -72,6 +73,7 @@ class SubmissionLimit(models.Model):
 
     class Meta:
         constraints = [
+            finite("submission_limit_numbers_are_finite", "tokens"),
             models.CheckConstraint(
                 condition=Q(most_waiting__isnull=False) | Q(jobs_per_minute__isnull=False),
                 name="submission_limit_limits_something",

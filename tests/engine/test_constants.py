@@ -28,7 +28,8 @@ from federation.engine.intake import (
     spec,
 )
 from federation.engine.objects import job_secrets, meeting, ranks, rendering, volumes
-from federation.engine.tree import items, kueue, kueue_reading, reading, writing, yaml_text
+from federation.engine.tree import items, kueue, kueue_reading, reading, writing
+from foundation import plain_yaml
 from placement.answers import estimates, quotes, recording
 from placement.cycle import backfill, cycle, kept_room, ordering, share_reasons, timeline, verdicts
 from placement.fleet import amounts, pools, siting
@@ -115,7 +116,7 @@ def test_bounds_of_artifacts_steps_and_trees():
     assert (reading.VERSION, reading.FILE_KIND) == ("switchyard/v1", "TenantTree")
     assert reading.TENANT_KINDS == ("organisation", "department", "team", "project")
     assert reading.PERIODS == ("month", "quarter", "year", "dates")
-    assert (writing.WIDTH, yaml_text.MOST_DOCUMENTS, manifest.MOST_DIGITS) == (120, 2000, 10)
+    assert (writing.WIDTH, plain_yaml.MOST_DOCUMENTS, manifest.MOST_DIGITS) == (120, 2000, 10)
     assert items.ACTIONS == ("create", "change", "remove")
 
 

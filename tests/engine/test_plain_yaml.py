@@ -3,7 +3,7 @@
 import pytest
 
 from federation.engine.intake.reading import Refused
-from federation.engine.tree.yaml_text import MOST_CHARACTERS, MOST_DEPTH, Mark, read_documents
+from foundation.plain_yaml import MOST_CHARACTERS, MOST_DEPTH, Mark, read_documents
 
 
 def values(text):

@@ -6,7 +6,7 @@ import pytest
 
 from federation.engine.tree.items import Change, Key, Kind, ancestors, changes_of, digest_of, kept_tenants
 from federation.engine.tree.reading import read_tree
-from federation.engine.tree.yaml_text import Mark
+from foundation.plain_yaml import Mark
 
 from .test_tree_files import file_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-from .yaml_text import Mark
+from foundation.plain_yaml import Mark
 
 
 class Kind(StrEnum):

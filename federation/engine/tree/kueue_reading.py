@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, NoReturn
 from clusters.engine.gpu_models import nvidia_model
 from clusters.engine.quantities import Implausible, parse
 from federation.engine.intake.reading import Fault, Refused
+from foundation.plain_yaml import Document, read_documents
 from quotas.engine.amounts import BadAmount, parse_amount
 
 from .reading import LABEL_KEY, LABEL_VALUE
-from .yaml_text import Document, read_documents
 
 GROUP = "kueue.x-k8s.io/"
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")

@@ -9,12 +9,12 @@ from typing import Any
 from federation.engine import names
 from federation.engine.intake.priority_classes import WantedClass, class_json, read_class
 from federation.engine.intake.reading import Faults, Fields, Refused
+from foundation.plain_yaml import Document, Mark, read_documents
 from quotas.engine.amounts import KINDS as RESOURCES
 from quotas.engine.amounts import BadAmount, format_amount, is_resource, parse_amount
 from tenancy.engine.roles import Role
 
 from .items import Key, Kind, Wanted
-from .yaml_text import Document, Mark, read_documents
 
 VERSION = "switchyard/v1"
 FILE_KIND = "TenantTree"

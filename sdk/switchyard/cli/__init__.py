@@ -8,7 +8,7 @@ import typer
 
 from switchyard.problems import Problem, SwitchyardError
 
-from . import account, fleet, following, jobs
+from . import account, fleet, following, jobs, prices
 from .interruptions import INTERRUPTED, Interrupted, end_by_exception
 from .session import REFUSED, Output, Session, say
 
@@ -43,6 +43,7 @@ for command in (
     fleet.usage,
 ):
     app.command()(command)
+app.add_typer(prices.prices, name="prices")
 
 
 def _show_version(is_wanted: bool) -> None:

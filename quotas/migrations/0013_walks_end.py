@@ -8,7 +8,7 @@ from foundation.rules import rules
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('quotas', '0010_class_limits'),
+        ('quotas', '0012_finite_numbers'),
     ]
 
     operations = [

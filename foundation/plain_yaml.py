@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from federation.engine.intake.reading import Fault, Refused, child
+from foundation.reading import Fault, Refused, child
 
 MOST_CHARACTERS = 1024 * 1024
 MOST_NODES = 100_000
