@@ -15,7 +15,7 @@ from django.db.models import Q
 from billing.locks import rewrite_price_book
 from foundation.host import host
 from foundation.rows import columns_of
-from quotas.locks import lock_pending_below, stop_takers_at
+from quotas.locks import lock_pending_below, stop_endings, stop_takers_at
 from tenancy.locks import hold_tree
 from tenancy.models import Tenant
 
@@ -283,14 +283,17 @@ def rewrite_priority_classes() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PRIORITY_CLASSES_LOCK])
 
 
-def hold_for_tree(limited: Collection[str], roots: Collection[str], kinds: Collection[str]) -> None:
+def hold_for_tree(
+    limited: Collection[str], roots: Collection[str], kinds: Collection[str], *, counts_all: bool = False
+) -> None:
     """Makes this transaction the only one that changes the tenant tree, and blocks takers of quota at these tenants.
 
     Takes what the operations of `kinds` take, in the order that all transactions use: advisory locks, tenants by id, then
-    pending holds. `limited` are the tenants whose limits change, `roots` the tenants above them.
+    pending holds. `limited` are the tenants whose limits change, `roots` the tenants above them. With `counts_all`, no hold begins or
+    ends anywhere: holds that end lock limits of classes before the table of holds, which a new limit of all tenants locks.
     """
     hold_tree()
-    if "priority_class" in kinds:
+    if "priority_class" in kinds or "class_limit" in kinds:
         rewrite_priority_classes()
     if "budget" in kinds:
         rewrite_price_book()
@@ -299,9 +302,10 @@ def hold_for_tree(limited: Collection[str], roots: Collection[str], kinds: Colle
         stopped |= Q(parent=None)  # a class may get its first limit (quotas.locks.stop_all_takers)
     if limited or "priority_class" in kinds:
         stop_takers_at(*Tenant.objects.filter(stopped).values_list("id", flat=True))
-    if limited:
-        for root in sorted(roots):
-            lock_pending_below(root)
+    if counts_all:
+        stop_endings()
+    elif limited:
+        lock_pending_below(*roots)
 
 
 KEPT_ROOM_LOCK = 0x5357594B  # "SWYK"

@@ -5,6 +5,7 @@ from django.urls import URLPattern, URLResolver, path
 from .api import advice as advice_api
 from .api import artifacts as artifacts_api
 from .api import attestations, quotes
+from .api import class_limits as class_limits_api
 from .api import consolidations as consolidations_api
 from .api import failure_rules as failure_rules_api
 from .api import jobs as api
@@ -30,6 +31,7 @@ from .api.metrics import metrics
 from .web import (
     attesting,
     capacity,
+    class_limits,
     failure_rules,
     findings,
     home,
@@ -86,6 +88,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/run-without-data", staging_api.RunWithoutDataView.as_view()),
     path("quotes", quotes.Quotes.as_view()),
     path("capacity", quotes.Room.as_view()),
+    path("class-limits", class_limits_api.ClassLimits.as_view()),
+    path("class-limits/<uuid:limit_id>", class_limits_api.OneClassLimit.as_view()),
     path("priority-classes", priority_classes_api.PriorityClasses.as_view()),
     path("priority-classes/<uuid:class_id>", priority_classes_api.OnePriorityClass.as_view()),
     path("shares", shares_api.Shares.as_view()),
@@ -149,6 +153,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("reservations/new/", reservations.reserve, name="reserve"),
     path("reservations/<uuid:reservation_id>/", reservations.reservation, name="reservation"),
     path("reservations/<uuid:reservation_id>/cancel/", reservations.cancel, name="reservation-cancel"),
+    path("quotas/classes/set/", class_limits.edit, name="class-limit-edit"),
+    path("quotas/classes/<uuid:limit_id>/remove/", class_limits.remove, name="class-limit-remove"),
     path("priority-classes/", priority_classes.priority_classes, name="priority-classes"),
     path("priority-classes/new/", priority_classes.create, name="priority-class-new"),
     path("priority-classes/<uuid:class_id>/", priority_classes.edit, name="priority-class"),

@@ -44,7 +44,8 @@ class QuotaLimitAdmin(OnlyToLookAt, admin.ModelAdmin):
 
 @admin.register(ClassLimit)
 class ClassLimitAdmin(OnlyToLookAt, admin.ModelAdmin):
-    list_display = ["class_name", "resource", "most", "held", "updated_at"]
+    list_display = ["class_name", "tenant", "resource", "most", "held", "updated_at"]
+    list_select_related = ["tenant"]
 
 
 @admin.register(Hold)

@@ -1,5 +1,6 @@
 """The locking functions of this room. They use one order: tenants by id, holds by id, limits from the leaves up by
-(depth, deepest first, id), what users hold by (limit, user), limits of classes by id.
+(depth, deepest first, id), what users hold by (limit, user), limits of classes from the leaves up by (depth, deepest first, id),
+those of all tenants last.
 
 The triggers (`sql/limits.sql`, `sql/holds.sql`, `sql/moves.sql`) lock holds and limits in the same order. They lock a limit only if what
 counts there changes, so work inside a guarantee locks no limit above it. The end of holds then locks the half-life and past
@@ -86,37 +87,51 @@ def lock_counts_of_users(limit_ids: Sequence[UUID], user_ids: Sequence[UUID]) ->
 
 
 def lock_limits_of_classes(requests: Iterable[HoldRequest]) -> list[Limit]:
-    """The limits of the requests' classes that the requests may change, as they are now, locked until commit. Without a class
-    it runs no query.
+    """The limits of the requests' classes that the requests may change, on their paths and in all tenants, as they are now, locked
+    until commit. Without a class it runs no query.
     """
     due = {
-        (one.class_name, name)
+        (one.class_name, name, path)
         for one in requests
         if one.class_name
         for name, amount in one.amounts.items()
         if amount > 0
+        for path in ("", *path_prefixes(one.tenant_path))
     }
     if not due:
         return []
     with connection.cursor() as cursor:  # in SQL, because each batch of holds runs it
         cursor.execute(
-            "SELECT own.id, own.class_name, own.resource, own.most, own.held FROM quotas_classlimit AS own"
-            " JOIN unnest(%s::text[], %s::text[]) AS due(class_name, resource) USING (class_name, resource)"
-            " ORDER BY own.id FOR NO KEY UPDATE OF own",
+            "SELECT own.id, own.class_name, own.resource, own.most, own.held, coalesce(t.path, '')"
+            " FROM quotas_classlimit AS own LEFT JOIN tenancy_tenant AS t ON t.id = own.tenant_id"
+            " WHERE (own.class_name, own.resource, coalesce(t.path, '')) IN"
+            " (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]))"
+            " ORDER BY t.depth DESC NULLS LAST, own.id FOR NO KEY UPDATE OF own",
             [list(column) for column in zip(*sorted(due), strict=True)],
         )
         return [class_limit(*row) for row in cursor.fetchall()]
 
 
-def lock_class_limits(class_name: str, resources: Collection[str]) -> list[ClassLimit]:
-    """The limits of a class on these resources, locked until commit."""
-    own = ClassLimit.objects.filter(class_name=class_name, resource__in=resources)
+def lock_class_limits(class_name: str, resources: Collection[str], tenant_id: UUID | None = None) -> list[ClassLimit]:
+    """The limits of a class on these resources at a tenant, or in all tenants together, locked until commit."""
+    own = ClassLimit.objects.filter(class_name=class_name, resource__in=resources, tenant=tenant_id)
     return list(own.order_by("id").select_for_update(no_key=True))
 
 
 def stop_all_takers() -> None:
     """Waits for every transaction that takes holds, and blocks new ones until commit: each locks the organisation above it."""
     list(Tenant.objects.filter(parent=None).order_by("id").select_for_update(no_key=True).values_list("id"))
+
+
+def stop_endings() -> None:
+    """Waits for every transaction that begins or ends a hold, and blocks new ones until commit. Only after `stop_all_takers`.
+
+    Who ends a hold first locks its row, then limits, then the table: so all pending rows are locked before the table.
+    """
+    pending = Hold.objects.filter(state=Hold.State.PENDING).order_by("holder_id")
+    list(pending.select_for_update(no_key=True).values_list("holder_id"))
+    with connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE quotas_hold IN SHARE ROW EXCLUSIVE MODE")
 
 
 def lock_pending(holder_ids: Collection[UUID]) -> list[UUID]:
@@ -129,14 +144,15 @@ def lock_pending(holder_ids: Collection[UUID]) -> list[UUID]:
     )
 
 
-def lock_pending_below(tenant_path: str) -> list[Hold]:
-    """Every pending hold of the tenant and its descendants, locked until commit."""
+def lock_pending_below(*tenant_paths: str) -> list[Hold]:
+    """Every pending hold of the tenants and their descendants, locked until commit."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT h.holder_id FROM quotas_hold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id"
-            " WHERE h.state = 'pending' AND (t.path = %s OR starts_with(t.path, %s))"
+            " WHERE h.state = 'pending' AND EXISTS (SELECT FROM unnest(%s::text[]) AS root(path)"
+            " WHERE t.path = root.path OR starts_with(t.path, root.path || '/'))"
             " ORDER BY h.holder_id FOR NO KEY UPDATE OF h",
-            [tenant_path, f"{tenant_path}/"],
+            [list(tenant_paths)],
         )
         found = [row[0] for row in cursor.fetchall()]
     return list(Hold.objects.filter(holder_id__any_of=found, state=Hold.State.PENDING))

@@ -14,7 +14,7 @@ from federation.engine.tree.reading import read_tree
 from federation.locks import hold_for_tree
 from federation.queries.priority_classes import classes_below_use
 from federation.queries.submissions import field_errors
-from federation.queries.tree import limits_below_use, tree_items, user_limits_below_use
+from federation.queries.tree import class_limits_below_use, limits_below_use, tree_items, user_limits_below_use
 from foundation.problems import Conflict, FieldError, Invalid, NotFound, Problem
 from foundation.transactions import retried
 from tenancy.engine.roles import Permission
@@ -26,7 +26,7 @@ from .tree_changes import carry_out
 MOST_CHANGES = 1000
 """The maximum number of changes in one transaction, which keeps takers of quota waiting."""
 MOST_SHOWN = 100
-LIMITS = frozenset({Kind.LIMIT, Kind.USER_LIMIT})
+LIMITS = frozenset({Kind.LIMIT, Kind.USER_LIMIT, Kind.CLASS_LIMIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,7 @@ def _carried_out(actor: Actor, wanted: Wanted, *, prune: bool, expected: str) ->
             {change.key.tenant for change in changes if change.key.kind in LIMITS},
             wanted.roots,
             kinds=[change.key.kind for change in changes],
+            counts_all=any(map(_limits_class_anew, changes)),
         )
     changes, kept = _changes(actor, wanted, prune=prune)
     digest = digest_of(changes)
@@ -119,6 +120,14 @@ def _carried_out(actor: Actor, wanted: Wanted, *, prune: bool, expected: str) ->
     told = _consequences([change for change in changes if change.key not in refusals])
     planned = tuple(Planned(change, refusals.get(change.key), told.get(change.key)) for change in changes)
     return TreePlan(digest, planned, tuple(kept))
+
+
+def _limits_class_anew(change: Change) -> bool:
+    """Whether a class gets a limit in all tenants together that it has not had."""
+    if change.key.kind is not Kind.PRIORITY_CLASS or change.after is None:
+        return False
+    before = change.before or {}
+    return any(change.after[name] is not None and before.get(name) is None for name in ("most_running", "most_gpus"))
 
 
 def _changes(actor: Actor, wanted: Wanted, *, prune: bool) -> tuple[list[Change], list[str]]:
@@ -203,7 +212,9 @@ def _consequences(changes: Sequence[Change]) -> dict[Key, Note]:
     """What follows from changed limits for running work, as the tree is after all changes."""
     paths = {change.key.tenant for change in changes if change.key.kind in LIMITS}
     names = [change.key.name for change in changes if change.key.kind is Kind.PRIORITY_CLASS]
-    told = limits_below_use(paths) | user_limits_below_use(paths) if paths else {}
+    told: dict[Key, str] = {}
+    for below_use in (limits_below_use, user_limits_below_use, class_limits_below_use) if paths else ():
+        told |= below_use(paths)
     told |= {Key(Kind.PRIORITY_CLASS, "", name): text for name, text in classes_below_use(names).items()}
     return {key: Note("below_use", text) for key, text in told.items()}
 

@@ -16,6 +16,7 @@ from foundation.problems import Conflict, Invalid, NotFound
 from quotas.engine.amounts import parse_amount
 from quotas.engine.holds import Borrowing
 from quotas.operations import (
+    delete_class_limit,
     delete_limit,
     delete_submission_limit,
     delete_user_limit,
@@ -23,7 +24,7 @@ from quotas.operations import (
     put_submission_limit,
     put_user_limit,
 )
-from quotas.queries import visible_limits, visible_submission_limits, visible_user_limits
+from quotas.queries import visible_class_limits, visible_limits, visible_submission_limits, visible_user_limits
 from tenancy.engine.roles import Role
 from tenancy.models import Tenant
 from tenancy.operations import (
@@ -38,6 +39,7 @@ from tenancy.operations import (
 )
 from tenancy.queries import Actor, tenant_by_path
 
+from .class_limits import put_tenant_class_limit
 from .priority_classes import put_class
 
 Value = Mapping[str, Any]
@@ -119,6 +121,17 @@ def _remove_user_limit(actor: Actor, path: str, value: Value) -> None:
     delete_user_limit(actor, _the_id(own.values_list("id", flat=True).first()))
 
 
+def _write_class_limit(actor: Actor, path: str, value: Value) -> None:
+    resource = value["resource"]
+    most = parse_amount(resource, value["most"])
+    put_tenant_class_limit(actor, path, value["priority_class"], resource, most=most)
+
+
+def _remove_class_limit(actor: Actor, path: str, value: Value) -> None:
+    own = visible_class_limits(actor, class_name=value["priority_class"], resource=value["resource"])
+    delete_class_limit(actor, _the_id(own.filter(tenant__path=path).values_list("id", flat=True).first()))
+
+
 def _write_submission_limit(actor: Actor, path: str, value: Value) -> None:
     put_submission_limit(actor, path, most_waiting=value["most_waiting"], jobs_per_minute=value["jobs_per_minute"])
 
@@ -183,6 +196,7 @@ WRITES: Mapping[Kind, Callable[[Actor, str, Value], None]] = {
     Kind.WEIGHT: _write_weight,
     Kind.LIMIT: _write_limit,
     Kind.USER_LIMIT: _write_user_limit,
+    Kind.CLASS_LIMIT: _write_class_limit,
     Kind.SUBMISSION_LIMIT: _write_submission_limit,
     Kind.BUDGET: _write_budget,
     Kind.INVOICE_TERMS: _write_invoice_terms,
@@ -195,6 +209,7 @@ REMOVALS: Mapping[Kind, Callable[[Actor, str, Value], None]] = {
     Kind.WEIGHT: _remove_weight,
     Kind.LIMIT: _remove_limit,
     Kind.USER_LIMIT: _remove_user_limit,
+    Kind.CLASS_LIMIT: _remove_class_limit,
     Kind.SUBMISSION_LIMIT: _remove_submission_limit,
     Kind.BUDGET: _remove_budget,
     Kind.ROLE: _remove_role,

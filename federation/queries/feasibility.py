@@ -232,10 +232,12 @@ def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], pol
     options = _quota_options(request, views, policy)
     refusals = quotas.queries.refusal_for_good(request.tenant_path, options, request.class_name) if options else None
     if refusals is not None:
-        distinct = {(one.tenant_path or f"priority_class.{request.class_name}", one.resource): one for one in refusals}
-        errors = [
-            FieldError(f"quota.{path}.{what}", "quota_exceeded", r.message) for (path, what), r in distinct.items()
-        ]
+        of_class = f"priority_class.{request.class_name}"
+        distinct = {
+            ".".join(filter(None, (one.tenant_path, of_class if one.is_of_class else "", one.resource))): one
+            for one in refusals
+        }
+        errors = [FieldError(f"quota.{what}", "quota_exceeded", one.message) for what, one in distinct.items()]
         raise QuotaExceededForGood(f"The end of other jobs would not help: {errors[0].detail}.", errors=errors)
 
 

@@ -89,8 +89,8 @@ def classes_known_at(actor: Actor, tenant: Tenant) -> dict[str, UUID]:
 
 
 def with_limits(rows: QuerySet[PriorityClass]) -> QuerySet[PriorityClass]:
-    """The classes with their limits and what their jobs hold of them, in base units; null without a limit."""
-    own = ClassLimit.objects.filter(class_name=OuterRef("name"))
+    """The classes with their limits in the whole installation and what their jobs hold of them, in base units; null without a limit."""
+    own = ClassLimit.objects.filter(class_name=OuterRef("name"), tenant=None)
     of_jobs, of_gpus = own.filter(resource=JOBS), own.filter(resource=GPUS)
     found = {
         "most_running": Subquery(of_jobs.values("most")),

@@ -150,9 +150,11 @@ def load_user_limits() -> tuple[UserLimitState, ...]:
 
 
 def load_class_limits() -> tuple[LimitState, ...]:
-    """Every limit of a priority class and the amount held against it."""
+    """Every limit of a priority class, of the installation and of tenants, and the amount held against it."""
     return tuple(
-        LimitState(one.id, "", one.resource, (), one.cap, one.held, nominal=one.nominal, class_name=one.class_name)
+        LimitState(
+            one.id, one.tenant_path, one.resource, (), one.cap, one.held, nominal=one.nominal, class_name=one.class_name
+        )
         for one in quotas.queries.class_limit_states()
     )
 

@@ -12,13 +12,13 @@ from billing.queries.budgets import visible_budgets
 from billing.queries.invoices import visible_terms
 from federation.engine.intake.priority_classes import class_json
 from federation.engine.tree.items import Items, Key, Kind
-from federation.engine.tree.reading import Entry, budget_item, limit_name, plain, role_item
+from federation.engine.tree.reading import Entry, budget_item, class_limit_name, limit_name, plain, role_item
 from federation.engine.tree.writing import tree_text
 from federation.queries.priority_classes import as_wanted, visible_classes
 from foundation.problems import NotFound
 from quotas.engine.amounts import format_amount
-from quotas.models import QuotaLimit, UserHolding
-from quotas.queries import visible_limits, visible_submission_limits, visible_user_limits
+from quotas.models import ClassLimit, QuotaLimit, UserHolding
+from quotas.queries import visible_class_limits, visible_limits, visible_submission_limits, visible_user_limits
 from tenancy.engine.roles import Role
 from tenancy.models import RoleBinding, Tenant
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
@@ -38,7 +38,7 @@ def tree_items(actor: Actor, roots: Sequence[str] | None, *, with_classes: bool)
             below |= Q(path=root) | Q(path__startswith=f"{root}/")
         tenants = tenants.filter(below)
     found: dict[Key, Mapping[str, Any]] = {}
-    for read in (_tenants, _limits, _user_limits, _submission_limits, _budgets, _invoice_terms, _roles):
+    for read in (_tenants, _limits, _user_limits, _class_limits, _submission_limits, _budgets, _invoice_terms, _roles):
         found.update(read(actor, tenants))
     if with_classes:
         for row in visible_classes(actor):
@@ -94,6 +94,16 @@ def user_limits_below_use(tenant_paths: Iterable[str]) -> dict[Key, str]:
     }
 
 
+def class_limits_below_use(tenant_paths: Iterable[str]) -> dict[Key, str]:
+    """By limit of a class at these tenants, what users read if the class holds more there."""
+    rows = ClassLimit.objects.filter(tenant__path__any_of=sorted(set(tenant_paths)), held__gt=F("most"))
+    found = {}
+    for path, name, resource, held in rows.values_list("tenant__path", "class_name", "resource", "held"):
+        told = f"its jobs hold {format_amount(resource, held)} {resource}: running jobs continue, new ones wait"
+        found[Key(Kind.CLASS_LIMIT, path, class_limit_name(name, resource))] = told
+    return found
+
+
 def _tenants(_: Actor, tenants: QuerySet[Tenant]) -> Found:
     for path, kind, labels, weight in tenants.values_list("path", "kind", "labels", "weight"):
         yield Key(Kind.TENANT, path), {"kind": kind}
@@ -125,6 +135,14 @@ def _user_limits(actor: Actor, tenants: QuerySet[Tenant]) -> Found:
     for row in visible_user_limits(actor).filter(tenant__in=tenants):
         value = {"resource": row.resource, "most": format_amount(row.resource, row.most)}
         yield Key(Kind.USER_LIMIT, row.tenant.path, row.resource), value
+
+
+def _class_limits(actor: Actor, tenants: QuerySet[Tenant]) -> Found:
+    rows = visible_class_limits(actor).filter(tenant__in=tenants).annotate(path=F("tenant__path"))
+    for row in rows:
+        value = {"priority_class": row.class_name, "resource": row.resource}
+        value["most"] = format_amount(row.resource, row.most)
+        yield Key(Kind.CLASS_LIMIT, row.path, class_limit_name(row.class_name, row.resource)), value
 
 
 def _submission_limits(actor: Actor, tenants: QuerySet[Tenant]) -> Found:

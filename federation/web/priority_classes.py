@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
+from django.db.models import F
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
@@ -16,6 +17,8 @@ from federation.operations.priority_classes import ACT
 from federation.queries.priority_classes import as_wanted, class_by_id, visible_classes
 from foundation.pages import Form, show, typed
 from foundation.problems import FieldError, Invalid, Problem
+from quotas.engine.amounts import format_amount
+from quotas.queries import visible_class_limits
 from tenancy.queries import Actor, require_operator
 from tenancy.web import action, page
 
@@ -78,7 +81,9 @@ class ClassPage:
 def priority_classes(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The classes that the actor may see, the most urgent first."""
     rows = visible_classes(actor).order_by("-value", "name")
-    shown = ClassesPage(tuple(_line(row) for row in rows), may_edit=actor.runs_the_installation)
+    of_tenants = _limits_of_tenants(actor)
+    lines = tuple(_line(row, of_tenants.get(row.name, ())) for row in rows)
+    shown = ClassesPage(lines, may_edit=actor.runs_the_installation)
     return show(request, "federation/priority_classes.html", shown)
 
 
@@ -117,9 +122,9 @@ def _edit(request: HttpRequest, actor: Actor, row: PriorityClass | None) -> Http
     return redirect("priority-classes")
 
 
-def _line(row: PriorityClass) -> ClassLine:
+def _line(row: PriorityClass, of_tenants: Sequence[str]) -> ClassLine:
     users = ("everyone who may submit jobs",) if row.is_open else tuple(map(_users, as_wanted(row).grants))
-    shown = row.preempts, row.shield_seconds, tuple(_limits(row))
+    shown = row.preempts, row.shield_seconds, (*_limits(row), *of_tenants)
     return ClassLine(row.id, row.name, row.value, row.description, row.is_default, *shown, users=users)
 
 
@@ -130,6 +135,16 @@ def _limits(row: PriorityClass) -> Iterator[str]:
         if most is not None and now is not None:
             amount, used = (str(one) if word == "job" else gpus_text(one) for one in (most, now))
             yield f"at most {amount} {word if amount == '1' else f'{word}s'} at the same time, {used} now"
+
+
+def _limits_of_tenants(actor: Actor) -> Mapping[str, Sequence[str]]:
+    """By class, `in acme/research: at most 4 jobs at the same time, 3 now`; of the tenants that the actor sees."""
+    found: dict[str, list[str]] = {}
+    for limit in visible_class_limits(actor).order_by("tenant__path", "resource").annotate(path=F("tenant__path")):
+        most, now = (format_amount(limit.resource, amount) for amount in (limit.most, limit.held))
+        told = f"in {limit.path}: at most {most} {limit.resource} at the same time, {now} now"
+        found.setdefault(limit.class_name, []).append(told)
+    return found
 
 
 def _users(grant: WantedGrant) -> str:

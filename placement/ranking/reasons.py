@@ -131,7 +131,10 @@ def quota_message(refusal: Refusal) -> str:
     kind, _, model = limit.resource.partition(":")
     of_what = f" of {model or kind}" if model or kind == "memory" else ""
     if limit.class_name:
-        most = f"all jobs of the priority class {limit.class_name} together may hold {cap}"
+        place = f" in {limit.tenant_path}" if limit.tenant_path else ""
+        most = f"all jobs of the priority class {limit.class_name}{place} together may hold {cap}"
+        if place:
+            most = f"{most} and hold {quantity(limit.resource, held)}"
         return f"needs {asked}{of_what}; {most}, {left} left"
     if limit.user is not None:
         each = quantity(limit.resource, limit.nominal or 0)

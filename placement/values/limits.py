@@ -26,7 +26,9 @@ class LimitState:
     user: UUID | None = None
     """Whose share of a limit on each user it is; None for a limit on the tenant."""
     class_name: str = ""
-    """The priority class whose jobs it limits, of all tenants together; empty for a limit on a tenant or on users."""
+    """The priority class whose jobs it limits, at the tenant and below it or, without a path, of all tenants together. Empty for a
+    limit on all work of a tenant or on users.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,6 @@ class UserLimitState:
     """Without users who hold nothing."""
 
     def of(self, user: UUID) -> LimitState:
-        """The limit as it stands for this user."""
+        """The limit as it stands for this user. What the user's own job gives back makes no room above `most`."""
         held = self.held.get(user, 0)
-        cap = max(self.most, held)
-        return LimitState(self.id, self.tenant_path, self.resource, (), cap, held, nominal=self.most, user=user)
+        return LimitState(self.id, self.tenant_path, self.resource, (), self.most, held, nominal=self.most, user=user)

@@ -10,7 +10,15 @@ from foundation.shapes import Instant, StrictShape, Text
 from quotas.engine.amounts import KINDS, BadAmount, format_amount, is_resource, parse_amount
 from quotas.engine.borrowing import Standing
 from quotas.engine.holds import Borrowing
-from quotas.models import MOST_PER_MINUTE, MOST_RECLAIM_SECONDS, MOST_WAITING, QuotaLimit, SubmissionLimit, UserLimit
+from quotas.models import (
+    MOST_PER_MINUTE,
+    MOST_RECLAIM_SECONDS,
+    MOST_WAITING,
+    ClassLimit,
+    QuotaLimit,
+    SubmissionLimit,
+    UserLimit,
+)
 from quotas.operations import WantedLimit
 
 
@@ -33,6 +41,31 @@ class UserLimitShown(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     resource = serializers.CharField()
     most = serializers.CharField(help_text="What each user may hold there and below.")
+    updated_at = Instant()
+
+
+class ClassLimitPut(StrictShape):
+    """A limit of a priority class at a tenant, to create or replace. Amounts are Kubernetes quantities."""
+
+    tenant = Text(max_length=1100, help_text="Path, such as acme/research.")
+    priority_class = Text(max_length=63, help_text="Name of the class.")
+    resource = Text(max_length=80, help_text="gpu, gpu:MODEL, cpu, memory or jobs.")
+    most = Text(max_length=40, help_text="What all jobs of the class may hold there and below, such as 8 or 256Gi.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """The amount in base units."""
+        return _in_base_units(attrs, ("most",))
+
+
+class ClassLimitShown(serializers.Serializer[Any]):
+    """A limit of a priority class at a tenant, and what is held against it."""
+
+    id = serializers.UUIDField()
+    tenant = serializers.CharField()
+    priority_class = serializers.CharField()
+    resource = serializers.CharField()
+    most = serializers.CharField(help_text="What all jobs of the class may hold there and below.")
+    held = serializers.CharField(help_text="What they hold now. More than `most`, if the limit was lowered.")
     updated_at = Instant()
 
 
@@ -168,6 +201,20 @@ def show_user_limit(limit: UserLimit) -> dict[str, Any]:
         "tenant": limit.tenant.path,
         "resource": limit.resource,
         "most": format_amount(limit.resource, limit.most),
+        "updated_at": instant(limit.updated_at),
+    }
+
+
+def show_class_limit(limit: ClassLimit) -> dict[str, Any]:
+    """A limit of a class at a tenant as the API shows it."""
+    assert limit.tenant is not None
+    return {
+        "id": str(limit.id),
+        "tenant": limit.tenant.path,
+        "priority_class": limit.class_name,
+        "resource": limit.resource,
+        "most": format_amount(limit.resource, limit.most),
+        "held": format_amount(limit.resource, limit.held),
         "updated_at": instant(limit.updated_at),
     }
 

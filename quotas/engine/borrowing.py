@@ -4,7 +4,8 @@ quotes and capacity all use it.
 Limits of equal resource and scope on one path form a chain. What is held at a limit also counts at the next one above,
 and there at least what the limit guarantees: its nominal amount minus what it lends. So taking within a guarantee
 changes nothing above. Chains of other resources or scopes are independent: work must fit under each. So is what each user
-may hold at a tenant and below it, and what all work of a class may hold: a chain of one limit, which neither borrows nor lends.
+may hold at a tenant and below it, and what all work of a class may hold there or in all tenants: a chain of one limit, which
+neither borrows nor lends.
 """
 
 from collections import defaultdict
@@ -238,9 +239,9 @@ class Book(Generic[L]):
         """These chains and one for each limit on the path that applies to each user, and for each of the class; the identical
         object without any.
         """
-        own = list(self._of_class.get(class_name, ()))
+        paths = path_prefixes(tenant_path)
+        own = [line for line in self._of_class.get(class_name, ()) if line.limit.tenant_path in ("", *paths)]
         if user is not None:
-            paths = path_prefixes(tenant_path)
             own += [self._line_of(each, user) for path in paths for each in self._per_user.get(path, ())]
         if not own:
             return chains

@@ -38,14 +38,16 @@ class Limit:
     user: UUID | None = None
     """Whose share of a limit on each user it is; None for a limit on the tenant."""
     class_name: str = ""
-    """The class whose work it limits, in all tenants together; empty for a limit on a tenant or on users."""
-
-
-def class_limit(limit_id: UUID, class_name: str, resource: str, most: int, held: int) -> Limit:
-    """A limit on what all work of a class holds together. If it was reduced below use, `held` is more than `cap`: the class
-    takes nothing more until enough has ended.
+    """The class whose work it limits, at the tenant and below it or, without a path, in all tenants together. Empty for a limit on
+    all work of a tenant or on users.
     """
-    return Limit(limit_id, "", resource, (), most, most, held, class_name=class_name)
+
+
+def class_limit(limit_id: UUID, class_name: str, resource: str, most: int, held: int, tenant_path: str = "") -> Limit:
+    """A limit on what all work of a class holds together at a tenant and below it; without a path, in all tenants. If it was
+    reduced below use, `held` is more than `cap`: the class takes nothing more there until enough has ended.
+    """
+    return Limit(limit_id, tenant_path, resource, (), most, most, held, class_name=class_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,9 @@ class UserLimit:
     """Without users who hold nothing."""
 
     def of(self, user: UUID) -> Limit:
-        """The limit as it stands for this user."""
+        """The limit as it stands for this user. What the user's own work gives back makes no room above `most`."""
         held = self.held.get(user, 0)
-        return Limit(self.id, self.tenant_path, self.resource, (), self.most, max(self.most, held), held, user=user)
+        return Limit(self.id, self.tenant_path, self.resource, (), self.most, self.most, held, user=user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class HoldRequest:
 @dataclass(frozen=True, slots=True)
 class HoldRefusal:
     """Why a hold was refused. With `quota_exceeded`, `user_limit_exceeded` or `class_limit_exceeded`, the other fields name the
-    limit that was exceeded. The limit of a class has no `tenant_path`.
+    limit that was exceeded. The limit of a class in all tenants has no `tenant_path`.
 
     `asked` is what the hold would add there. `borrowing_helps`: with a larger borrowing limit it would fit.
     """
@@ -246,10 +248,13 @@ def own_lines(limits: Sequence[Limit]) -> dict[UUID, int]:
 
 
 def parents(limits: Sequence[Limit]) -> dict[UUID, UUID | None]:
-    """For each limit, the nearest one of equal resource and scope above it."""
-    known = {(limit.tenant_path, limit.resource, limit.clusters): limit.id for limit in limits}
+    """For each limit, the nearest one of equal resource and scope above it. A limit of a class is below none."""
+    known = {(limit.tenant_path, limit.resource, limit.clusters): limit.id for limit in limits if not limit.class_name}
     found: dict[UUID, UUID | None] = {}
     for limit in limits:
+        if limit.class_name:
+            found[limit.id] = None
+            continue
         above = (known.get((path, limit.resource, limit.clusters)) for path in path_prefixes(limit.tenant_path)[-2::-1])
         found[limit.id] = next((one for one in above if one is not None), None)
     return found
@@ -312,7 +317,8 @@ def _code_of(limit: Limit) -> Code:
 
 def _limit_text(limit: Limit) -> str:
     if limit.class_name:
-        return f"the class {limit.class_name} has a limit of {_shown(limit, limit.nominal)} {limit.resource}"
+        place = f" in {limit.tenant_path}" if limit.tenant_path else ""
+        return f"the class {limit.class_name} has a limit of {_shown(limit, limit.nominal)} {limit.resource}{place}"
     where = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
     borrowing = ""
     if limit.cap > limit.nominal and limit.borrowing_limit:

@@ -7,7 +7,7 @@ import foundation.finite
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("quotas", "0010_class_limits"),
+        ("quotas", "0011_class_limits_of_tenants"),
         ("tenancy", "0001_squashed_0002_weight"),
     ]
 

@@ -3,6 +3,8 @@
 from quotas.engine.holds import HoldRefusal as HoldRefusal
 from quotas.engine.holds import HoldRequest as HoldRequest
 
+from .class_limits import delete_class_limit as delete_class_limit
+from .class_limits import put_class_limit as put_class_limit
 from .class_limits import put_class_limits as put_class_limits
 from .holds import end_holds as end_holds
 from .holds import keep_half_life as keep_half_life

@@ -13,7 +13,7 @@ from quotas import locks
 from quotas.engine.amounts import format_amount
 from quotas.engine.borrowing import path_prefixes
 from quotas.engine.moves import Held, Overrun, overruns
-from quotas.models import Hold, ReservedQuota, UserHolding, UserLimit
+from quotas.models import ClassLimit, Hold, ReservedQuota, UserHolding, UserLimit
 from quotas.queries import limits_of_organisation
 from tenancy.models import Tenant
 
@@ -38,6 +38,7 @@ def take_holds_along(sender: object, *, tenant: Tenant, new_parent: Tenant, **_:
             raise _does_not_fit(tenant, one)
         raise guarantee_not_free(one.limit, one.limit.held - one.held, max(0, one.limit.nominal - one.held))
     _check_users(tenant, new_parent, holds)
+    _check_classes(tenant, new_parent, holds)
     announce("cycle")
 
 
@@ -74,8 +75,8 @@ def _refuse_reservations(tenant: Tenant) -> None:
 
 def _check_users(tenant: Tenant, new_parent: Tenant, holds: Sequence[Hold]) -> None:
     """Refuses a move by which a user would hold more at the new place than each user may there."""
-    above = set(path_prefixes(new_parent.path)) - set(path_prefixes(tenant.path))
-    for limit in UserLimit.objects.filter(tenant__path__any_of=sorted(above)).select_related("tenant").order_by("id"):
+    above = _newly_above(tenant, new_parent)
+    for limit in UserLimit.objects.filter(tenant__path__any_of=above).select_related("tenant").order_by("id"):
         moving: Counter[UUID] = Counter()
         for hold in holds:
             if hold.user_id is not None:
@@ -89,3 +90,30 @@ def _check_users(tenant: Tenant, new_parent: Tenant, holds: Sequence[Hold]) -> N
                 f" {limit.resource}, and a user would hold {would}. Move the tenant when enough work has ended.",
                 code="moved_work_does_not_fit",
             )
+
+
+def _check_classes(tenant: Tenant, new_parent: Tenant, holds: Sequence[Hold]) -> None:
+    """Refuses a move by which a class would hold more at the new place than it may there."""
+    moving: Counter[tuple[str, str]] = Counter()
+    for hold in holds:
+        for resource, amount in hold.amounts.items():
+            moving[hold.class_name, resource] += amount
+    above = _newly_above(tenant, new_parent)
+    names = sorted({name for name, _ in moving if name})
+    limits = ClassLimit.objects.filter(tenant__path__any_of=above, class_name__any_of=names)
+    limits = limits.annotate(tenant_path=F("tenant__path"))
+    for limit in limits.order_by("tenant__depth", "id"):
+        more = moving[limit.class_name, limit.resource]
+        if more and limit.held + more > limit.most:
+            held, rise, most = (format_amount(limit.resource, amount) for amount in (limit.held, more, limit.most))
+            raise Conflict(
+                f"The work of {tenant.path} does not fit at its new place: the class {limit.class_name} may hold {most}"
+                f" {limit.resource} in {limit.tenant_path}, holds {held}, and would hold {rise} more. Raise that limit, or move"
+                " the tenant when enough work has ended.",
+                code="moved_work_does_not_fit",
+            )
+
+
+def _newly_above(tenant: Tenant, new_parent: Tenant) -> list[str]:
+    """The paths above the new place that are not above the old one."""
+    return sorted(set(path_prefixes(new_parent.path)) - set(path_prefixes(tenant.path)))

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from foundation.clock import database_now
 from foundation.problems import NotFound
@@ -24,7 +24,7 @@ from .kept_idle import IdleCost as IdleCost
 from .kept_idle import idle_costs as idle_costs
 from .proofs import FULL_PROOFS, PROOFS
 
-M = TypeVar("M", QuotaLimit, UserLimit, SubmissionLimit)
+M = TypeVar("M", QuotaLimit, UserLimit, SubmissionLimit, ClassLimit)
 
 
 class Use(NamedTuple):
@@ -115,12 +115,34 @@ def user_limit_states(tenant_paths: Collection[str] | None = None) -> tuple[User
 
 
 def class_limit_states(class_names: Collection[str] | None = None) -> tuple[Limit, ...]:
-    """The limits of these classes, or of all, with what their work holds."""
-    rows = ClassLimit.objects.order_by("class_name", "resource")
+    """The limits of these classes, or of all, in all tenants together and of tenants, with what their work holds."""
+    rows = ClassLimit.objects.order_by("class_name", "resource", F("tenant__path").asc(nulls_first=True))
     if class_names is not None:
         rows = rows.filter(class_name__any_of=sorted(class_names))
-    columns = rows.values_list("id", "class_name", "resource", "most", "held")
-    return tuple(class_limit(*row) for row in columns)
+    columns = rows.values_list("id", "class_name", "resource", "most", "held", "tenant__path")
+    return tuple(
+        class_limit(limit_id, name, resource, most, held, path or "")
+        for limit_id, name, resource, most, held, path in columns
+    )
+
+
+def visible_class_limits(
+    actor: Actor, *, tenant_path: str = "", class_name: str = "", resource: str = ""
+) -> QuerySet[ClassLimit]:
+    """The limits of classes at tenants that the actor may see; with `tenant_path`, those of that tenant and its descendants.
+    Raises NotFound.
+    """
+    limits = _visible(actor, ClassLimit.objects.select_related("tenant"), tenant_path)
+    limits = limits.filter(class_name=class_name) if class_name else limits
+    return limits.filter(resource=resource) if resource else limits
+
+
+def class_limit_by_id(actor: Actor, limit_id: UUID) -> ClassLimit:
+    """A limit of a class at a tenant that the actor may see; otherwise raises NotFound."""
+    limit = visible_class_limits(actor).filter(id=limit_id).first()
+    if limit is None:
+        raise NotFound
+    return limit
 
 
 def visible_user_limits(actor: Actor, *, tenant_path: str = "", resource: str = "") -> QuerySet[UserLimit]:

@@ -71,9 +71,11 @@ PROOFS = (
     (
         "class {0} holds {2} {1}, but its pending holds are {3}",
         f"""
-        SELECT l.class_name, l.resource, l.held, due.amount FROM quotas_classlimit AS l CROSS JOIN LATERAL (
-            SELECT coalesce(sum({AMOUNT}), 0) AS amount FROM quotas_hold AS h
-            WHERE h.state = 'pending' AND h.class_name = l.class_name) AS due
+        SELECT l.class_name || coalesce(' in ' || lt.path, ''), l.resource, l.held, due.amount FROM quotas_classlimit AS l
+        LEFT JOIN tenancy_tenant AS lt ON lt.id = l.tenant_id CROSS JOIN LATERAL (
+            SELECT coalesce(sum({AMOUNT}), 0) AS amount FROM quotas_hold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id
+            WHERE h.state = 'pending' AND h.class_name = l.class_name
+                AND (lt.id IS NULL OR t.path = lt.path OR starts_with(t.path, lt.path || '/'))) AS due
         WHERE l.held <> due.amount ORDER BY 1, 2
         """,
     ),

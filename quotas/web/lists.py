@@ -10,7 +10,13 @@ from django.db.models.functions import Now
 
 from quotas.engine.borrowing import Standing
 from quotas.models import QuotaLimit
-from quotas.queries import standings, visible_limits, visible_submission_limits, visible_user_limits
+from quotas.queries import (
+    standings,
+    visible_class_limits,
+    visible_limits,
+    visible_submission_limits,
+    visible_user_limits,
+)
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, visible_tenants
@@ -79,6 +85,21 @@ class UserLimitRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassLimitRow:
+    """A limit of a priority class at a tenant, with what its jobs hold there and below, in base units."""
+
+    id: UUID
+    tenant_id: UUID
+    name: str
+    path: str
+    class_name: str
+    resource: str
+    most: int
+    held: int
+    may_edit: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SubmissionLimitRow:
     """A limit on submission."""
 
@@ -110,6 +131,27 @@ def user_limit_rows(actor: Actor, among: QuerySet[Tenant]) -> tuple[UserLimitRow
             may_edit=row.tenant.path in editable,
         )
         for row in rows.order_by("tenant__path", "resource")
+    )
+
+
+def class_limit_rows(actor: Actor, among: QuerySet[Tenant]) -> tuple[ClassLimitRow, ...]:
+    """The limits of priority classes at the tenants in `among`, parents first."""
+    editable = _editable_paths(actor)
+    rows = visible_class_limits(actor).filter(tenant__in=among).order_by("tenant__path", "class_name", "resource")
+    return tuple(
+        ClassLimitRow(
+            id=row.id,
+            tenant_id=row.tenant.id,
+            name=row.tenant.name,
+            path=row.tenant.path,
+            class_name=row.class_name,
+            resource=row.resource,
+            most=row.most,
+            held=row.held,
+            may_edit=row.tenant.path in editable,
+        )
+        for row in rows
+        if row.tenant is not None
     )
 
 

@@ -20,9 +20,11 @@ from tenancy.queries import Actor, TenantMatch, first_choice, match_tenants, pat
 from tenancy.web import action, page
 
 from .lists import (
+    ClassLimitRow,
     SubmissionLimitRow,
     TenantLimits,
     UserLimitRow,
+    class_limit_rows,
     editable_tenants,
     quota_tree,
     submission_limit_rows,
@@ -42,6 +44,7 @@ CONTROLS = {name: name for name in FIELDS}
 class QuotasPage:
     tenants: tuple[TenantLimits, ...]
     users: tuple[UserLimitRow, ...]
+    classes: tuple[ClassLimitRow, ...]
     submission: tuple[SubmissionLimitRow, ...]
     match: TenantMatch
     form: Form
@@ -66,6 +69,7 @@ def quotas(request: HttpRequest, actor: Actor) -> HttpResponse:
     shown = QuotasPage(
         tenants=quota_tree(actor, match.tenants),
         users=user_limit_rows(actor, match.tenants),
+        classes=class_limit_rows(actor, match.tenants),
         submission=submission_limit_rows(actor, match.tenants),
         match=match,
         form=Form(values={"tenant": match.typed}),

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from placement.answers.quotes import Quoter
 from placement.values.decisions import Placement, Wait
-from placement.values.model import LimitState
+from placement.values.model import LimitState, UserLimitState
 
 from .fleets import flavor, job, limit, pods, snapshot, uniform
 from .preemption_worlds import run_on
@@ -52,6 +52,17 @@ def test_what_its_own_run_holds_of_the_limit_of_its_class_is_free_for_it_unless_
         outcome = Quoter(replace(known, class_limits=(of_class,))).move(job_, replace(RUN, class_name=run), {})
         assert isinstance(outcome, Placement) is fits, (most, run)
         assert isinstance(outcome, Placement) or outcome.code == "waiting_for_class_limit"
+
+
+def test_what_its_own_run_holds_of_the_limit_on_its_user_is_free_for_it_unless_the_limit_was_cut():
+    """A user above a limit that was cut would lose the run, and could not start it again."""
+    ada, bob = UUID(int=1), UUID(int=2)
+    job_, run, world = replace(MOVED, user=ada), replace(RUN, user=ada), snapshot([FULL, uniform(2)], [])
+    for most, held, fits in ((8000, 8000, True), (7999, 8000, False), (9000, 16000, False), (16000, 16000, True)):
+        each = UserLimitState(UUID(int=903), "acme", "gpu", most, {ada: held, bob: 99000})
+        outcome = Quoter(replace(world, user_limits=(each,))).move(job_, run, {})
+        assert isinstance(outcome, Placement) is fits, (most, held)
+        assert isinstance(outcome, Placement) or outcome.code == "waiting_for_user_limit"
 
 
 def test_more_jobs_ahead_of_it_than_a_round_considers_are_the_reason():

@@ -307,6 +307,7 @@ def test_a_written_file_reads_back_as_the_same_items_and_its_empty_sections():
             "weight": "2.5",
             "limits": [{"resource": "gpu", "nominal": 8, "borrowing_limit": None, "reclaims": True}],
             "user_limits": [{"resource": "jobs", "most": 4}],
+            "class_limits": [{"priority_class": "high", "resource": "gpu", "most": "0.5"}],
             "submission_limit": {"most_waiting": 3},
             "roles": [{"user": "a@b", "role": "viewer"}],
             "budgets": [{"gpu_hours": 5, "period": "month"}],

@@ -245,3 +245,38 @@ BEGIN
     PERFORM setval('simulation.changes_number_seq', 1, false);
     PERFORM setval('simulation.history', 1);
 END $$;
+
+-- Limits of classes that were exceeded, by a count of our own: of paths, at the commit of whatever added to them. `before` is the
+-- limit, `after` what its class held.
+CREATE FUNCTION simulation.note_class_limits(place text, but_above text, held_by uuid[]) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO simulation.changes (at, what, id, before, after)
+    SELECT simulation.clock_timestamp(), 'class_limit', l.class_name || ' ' || l.resource || coalesce(' in ' || lt.path, ''),
+           l.most::text, counted.amount::text
+      FROM quotas_classlimit AS l LEFT JOIN tenancy_tenant AS lt ON lt.id = l.tenant_id
+     CROSS JOIN LATERAL (
+           SELECT sum((h.amounts ->> l.resource)::bigint) AS amount,
+                  max((h.amounts ->> l.resource)::bigint) FILTER (WHERE h.holder_id = ANY (held_by)) AS added
+             FROM quotas_hold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id
+            WHERE h.state = 'pending' AND h.class_name = l.class_name
+              AND (lt.id IS NULL OR t.path = lt.path OR starts_with(t.path, lt.path || '/'))) AS counted
+     WHERE (lt.id IS NULL OR starts_with(place || '/', lt.path || '/'))
+       AND NOT coalesce(starts_with(but_above || '/', coalesce(lt.path || '/', '')), false)
+       AND counted.added > 0 AND counted.amount > l.most
+$$;
+CREATE FUNCTION simulation.note_class_of_hold() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM simulation.note_class_limits(path, NULL, ARRAY[NEW.holder_id]) FROM tenancy_tenant WHERE id = NEW.tenant_id;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER simulation_class_limits AFTER INSERT ON quotas_hold DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.class_name <> '') EXECUTE FUNCTION simulation.note_class_of_hold();
+CREATE FUNCTION simulation.note_class_of_moved() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM simulation.note_class_limits(own.path, OLD.path, (
+        SELECT array_agg(h.holder_id) FROM quotas_hold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id
+         WHERE starts_with(t.path || '/', own.path || '/')))
+      FROM tenancy_tenant AS own WHERE own.id = NEW.id;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER simulation_class_limits AFTER UPDATE ON tenancy_tenant DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (OLD.parent_id IS DISTINCT FROM NEW.parent_id) EXECUTE FUNCTION simulation.note_class_of_moved();

@@ -246,3 +246,12 @@ HOLDS = """
 SELECT tenant.path, hold.cluster_name, hold.amounts FROM quotas_hold AS hold
   JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id WHERE hold.state = 'pending' ORDER BY hold.holder_id
 """
+
+
+@judging
+def promise_12_no_class_holds_more_than_it_may(world: "World") -> list[str]:
+    """By a count beside the gateway's, at each commit that added to what a class holds, where it has a limit."""
+    rows = world.watch.rows(
+        "SELECT id, before, after FROM simulation.changes WHERE what = 'class_limit' ORDER BY number"
+    )
+    return [f"the class {limit} may hold {most} and held {held}" for limit, most, held in rows]

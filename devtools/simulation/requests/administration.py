@@ -24,8 +24,8 @@ from federation.models import LIVE_ATTEMPT_STATES, Attempt, PlacementPolicy
 from foundation import clock
 from foundation.problems import Conflict, NotFound
 from quotas.engine.holds import Borrowing
-from quotas.models import QuotaLimit, UserLimit
-from quotas.operations import delete_limit, delete_user_limit, put_limit, put_user_limit
+from quotas.models import ClassLimit, QuotaLimit, UserLimit
+from quotas.operations import delete_class_limit, delete_limit, delete_user_limit, put_limit, put_user_limit
 from tenancy.models import Tenant
 from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM
@@ -281,6 +281,8 @@ def _restore_limits() -> None:
     """The organisation's limit of the beginning; no others below it."""
     for one in UserLimit.objects.order_by("id"):
         delete_user_limit(SYSTEM, one.id)
+    for of_class in ClassLimit.objects.exclude(tenant=None).order_by("id"):
+        delete_class_limit(SYSTEM, of_class.id)
     for limit in QuotaLimit.objects.filter(removed_at=None, tenant__kind="team").order_by("id"):
         delete_limit(SYSTEM, limit.id)
     put_limit(SYSTEM, "acme", "gpu", nominal=GPU_LIMIT * 1000)

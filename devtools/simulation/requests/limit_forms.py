@@ -15,10 +15,12 @@ from billing.operations.egress import NewEgressPrice, create_egress_price
 from billing.operations.overrides import request_override
 from clusters.models import Cluster
 from devtools.simulation.setting.stage import GPU_LIMIT, VIEWER, user
+from federation.operations.class_limits import put_tenant_class_limit
 from federation.operations.tree import apply_tree
 from quotas.engine.holds import Borrowing
-from quotas.models import QuotaLimit, SubmissionLimit, UserLimit
+from quotas.models import ClassLimit, QuotaLimit, SubmissionLimit, UserLimit
 from quotas.operations import (
+    delete_class_limit,
     delete_limit,
     delete_user_limit,
     put_limit,
@@ -76,6 +78,19 @@ class Quotas:
             rate = self._chance.choice((None, 0, 1))
             submission_limits.put_on(self._world, self._actor, tenant, most, rate)
 
+    def put_on_class(self) -> None:
+        """A limit of a class at any tenant, most often of the class of most jobs, which some of those limits bind."""
+        chance = self._chance
+        name, resource = chance.choice(("normal", "normal", "low", "high")), chance.choice(("jobs", "jobs", "gpu"))
+        most = chance.choice((0, 1, 2, 4)) * (1000 if resource == "gpu" else 1)
+        put_tenant_class_limit(self._actor, self._tenant().path, name, resource, most=most)
+
+    def remove_from_class(self) -> None:
+        """A limit of a class at a tenant, if there is one."""
+        found = ClassLimit.objects.exclude(tenant=None).order_by("id").values_list("id", flat=True)
+        if ids := list(found):
+            delete_class_limit(self._actor, self._chance.choice(ids))
+
     def remove(self) -> None:
         """A limit, from the middle of a chain or at its end; the second removal of one finds none."""
         kinds = ((QuotaLimit, delete_limit), (UserLimit, delete_user_limit), (SubmissionLimit, self._remove_submission))
@@ -108,6 +123,7 @@ def forbidden() -> tuple[tuple[str, Callable[[], object]], ...]:
     return (
         ("limits as a viewer", lambda: put_limit(eve, "acme", "gpu", nominal=1)),
         ("limits users as a viewer", lambda: put_user_limit(eve, "acme", "gpu", most=1)),
+        ("limits a class as a viewer", lambda: put_tenant_class_limit(eve, "acme", "normal", "gpu", most=1)),
         ("sets a budget as a viewer", lambda: put_budget(eve, budget)),
         ("prices traffic as a viewer", lambda: create_egress_price(eve, NewEgressPrice("a", "b", Decimal(1)))),
         ("asks for an override as a viewer", lambda: request_override(
@@ -123,6 +139,10 @@ def shape(world: "World") -> None:
     quotas = Quotas(world, SYSTEM if chance.random() < 0.7 else user("ben"), chance)
     doings: list[tuple[str, Callable[[], None]]] = [("puts a limit of any form", quotas.put)] * PUTS
     doings += [("limits users", quotas.put_on_users), ("removes a limit", quotas.remove), ("moves a team", quotas.move)]
+    of_classes: list[tuple[str, Callable[[], None]]] = [("limits a class", quotas.put_on_class)] * PUTS
+    of_classes.append(("frees a class", quotas.remove_from_class))
+    # Alone, they bind jobs that other limits would hold back.
+    doings = [*doings, *of_classes] if chance.random() < 0.5 else of_classes
     for what, act in doings:
         world.wish(what, act)
     number = chance.randrange(MANY)

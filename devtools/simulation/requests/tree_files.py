@@ -23,6 +23,7 @@ BARE: Entry = {
     "weight": "1",
     "limits": [],
     "user_limits": [],
+    "class_limits": [],
     "submission_limit": None,
     "budgets": [],
     "roles": [],
@@ -79,6 +80,7 @@ class Author:
         role = {"user": f"{self._user()}@acme.example", "role": "viewer"}
         full: Entry = {
             "labels": {"a": "b"}, "weight": "2", "limits": self._forms(["cpu"]), "user_limits": [{"resource": "jobs", "most": "9"}],
+            "class_limits": [{"priority_class": "low", "resource": "jobs", "most": "9"}],
             "submission_limit": {"most_waiting": 90}, "budgets": [BUDGETS[0]], "roles": [role],
         }  # fmt: skip
         changed = full | {
@@ -179,6 +181,10 @@ class Author:
         if self._chance.random() < 0.4:
             resource = self._chance.choice(("jobs", "gpu"))
             found["user_limits"] = [{"resource": resource, "most": self._amount(resource)}] if self._often() else []
+        if self._chance.random() < 0.4:
+            resource, name = self._chance.choice(("jobs", "gpu")), self._chance.choice(("normal", "low", "none-such"))
+            of_class = {"priority_class": name, "resource": resource, "most": self._amount(resource)}
+            found["class_limits"] = [of_class] if self._often() else []
         if self._chance.random() < 0.4:
             limit = {
                 "most_waiting": self._chance.choice((0, 2, 90)),

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     BUDGET = "budget"
     INVOICE_TERMS = "invoice_terms"
     PRIORITY_CLASS = "priority_class"
+    CLASS_LIMIT = "class_limit"
     ROLE = "role"
 
 

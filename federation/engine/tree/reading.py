@@ -9,6 +9,7 @@ from typing import Any
 from federation.engine import names
 from federation.engine.intake.priority_classes import WantedClass, class_json, read_class
 from federation.engine.intake.reading import Faults, Fields, Refused
+from federation.engine.intake.spec import DNS_LABEL
 from foundation.plain_yaml import Document, Mark, read_documents
 from quotas.engine.amounts import KINDS as RESOURCES
 from quotas.engine.amounts import BadAmount, format_amount, is_resource, parse_amount
@@ -38,6 +39,7 @@ OF_TENANT = frozenset(
         "weight",
         "limits",
         "user_limits",
+        "class_limits",
         "submission_limit",
         "roles",
         "budgets",
@@ -200,6 +202,13 @@ def _user_limit(fields: Fields) -> Entry:
     return resource, {"resource": resource, "most": _amount(fields, "most", resource)}
 
 
+def _class_limit(fields: Fields) -> Entry:
+    name = fields.checked("priority_class", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL)
+    resource = _resource(fields)
+    value = {"priority_class": name, "resource": resource, "most": _amount(fields, "most", resource)}
+    return class_limit_name(name, resource), value
+
+
 def _submission_limit(fields: Fields) -> Entry:
     waiting = fields.whole("most_waiting", 0, MOST_WAITING)
     rate = fields.whole("jobs_per_minute", 1, MOST_PER_MINUTE)
@@ -263,6 +272,7 @@ def _invoice_terms(fields: Fields) -> Entry:
 LISTS: tuple[tuple[str, Kind, Callable[[Fields], Entry]], ...] = (
     ("limits", Kind.LIMIT, _limit),
     ("user_limits", Kind.USER_LIMIT, _user_limit),
+    ("class_limits", Kind.CLASS_LIMIT, _class_limit),
     ("roles", Kind.ROLE, _role),
     ("budgets", Kind.BUDGET, _budget),
 )
@@ -275,6 +285,7 @@ KNOWN: Mapping[Kind, frozenset[str]] = {
         ["resource", "clusters", "nominal", "borrowing_limit", "lending_limit", "reclaims", "reclaim_after"]
     ),
     Kind.USER_LIMIT: frozenset(["resource", "most"]),
+    Kind.CLASS_LIMIT: frozenset(["priority_class", "resource", "most"]),
     Kind.SUBMISSION_LIMIT: frozenset(["most_waiting", "jobs_per_minute"]),
     Kind.ROLE: frozenset(["user", "group", "role", "expires_at"]),
     Kind.BUDGET: frozenset(
@@ -284,6 +295,11 @@ KNOWN: Mapping[Kind, frozenset[str]] = {
         ["issuer", "tax_rate", "tax_name", "payment_days", "cost_centre", "gl_account", "remark"]
     ),
 }
+
+
+def class_limit_name(class_name: str, resource: str) -> str:
+    """The name of a limit of a class among those of its tenant."""
+    return f"{resource} of the class {class_name}"
 
 
 def limit_name(resource: str, clusters: list[str]) -> str:

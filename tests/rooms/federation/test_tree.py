@@ -15,7 +15,7 @@ from federation.operations import put_class
 from federation.operations.tree import apply_tree, plan_tree
 from federation.queries.tree import tree_file
 from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
-from quotas.api.shapes import QuotaPut, SubmissionLimitPut, UserLimitPut
+from quotas.api.shapes import ClassLimitPut, QuotaPut, SubmissionLimitPut, UserLimitPut
 from quotas.models import QuotaLimit, SubmissionLimit, UserLimit
 from quotas.operations import put_user_limit, take_holds
 from quotas.queries import discrepancies
@@ -364,4 +364,5 @@ def test_a_file_with_too_many_changes_is_refused_as_a_whole(monkeypatch):
 def test_a_limit_in_a_file_has_every_field_that_the_api_sets():
     assert KNOWN[Kind.LIMIT] == set(QuotaPut().fields) - {"tenant"}
     assert KNOWN[Kind.USER_LIMIT] == set(UserLimitPut().fields) - {"tenant"}
+    assert KNOWN[Kind.CLASS_LIMIT] == set(ClassLimitPut().fields) - {"tenant"}
     assert KNOWN[Kind.SUBMISSION_LIMIT] == set(SubmissionLimitPut().fields) - {"tenant"}

@@ -164,6 +164,7 @@ def test_a_wrong_count_is_found():
     put_class_limits("urgent", {"gpu": 2000})
     take()
     with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE quotas_classlimit DISABLE TRIGGER USER")
         cursor.execute("UPDATE quotas_classlimit SET held = 500")
         cursor.execute("ALTER TABLE quotas_classlimit ENABLE TRIGGER USER")
