@@ -14,6 +14,7 @@ from federation.queries.failures import diagnosis_of
 from federation.queries.jobs import expected_start, newest_attempt
 from federation.queries.kept_places import PlaceView
 from federation.queries.logs import JobLogs
+from federation.queries.pending_stops import pending_stop
 from federation.queries.reports import progress_view
 from foundation import clock
 from foundation.plain_json import instant
@@ -23,6 +24,7 @@ from placement.values.model import Runtime
 
 from .artifacts import job_artifact_json
 from .estimates import estimate_json, money_json
+from .pending_stops import pending_stop_json
 from .reports import progress_json
 
 BASE = "/api/v1/jobs"
@@ -48,6 +50,7 @@ def job_json(
         "started_at": instant(job.started_at),
         "finished_at": instant(job.finished_at),
         "suspend_requested_at": instant(job.suspend_requested_at),
+        "pending_stop": pending_stop_json(pending_stop(job)),
         "exit_code": job.exit_code,
         "progress": None if attempt is None else progress_json(progress_view(attempt, job.spec, clock.now())),
         "artifacts": [job_artifact_json(one) for one in artifacts],

@@ -32,6 +32,7 @@ from tenancy.operations import Answer
 from tenancy.queries import Actor
 
 from .answers import attempt_json, event_json, explanation_json, job_json, job_line_json, logs_json
+from .pending_stops import SuspensionShape
 from .quote_answers import in_the_way_json
 from .shapes import (
     AttemptShape,
@@ -111,19 +112,19 @@ class Cancellation(ApiView):
 
 
 class Suspension(ApiView):
-    @extend_schema(request=None, responses={202: JobShape})
+    @extend_schema(request=SuspensionShape, responses={202: JobShape})
     def post(self, request: Request, job_id: UUID) -> Response:
         """Suspends a job: its run is stopped, and no other starts until it is resumed. It keeps its state, with the reason
-        `suspending`, until its cluster confirms. Idempotent.
+        `suspending`, until its cluster confirms. Idempotent. With a wait, its run first goes on until its next checkpoint.
         """
-        request_suspension(self.actor, job_id)
+        request_suspension(self.actor, job_id, request.data)
         return Response(with_cost(self.actor, job_of(self.actor, job_id)), status=202)
 
 
 class Resumption(ApiView):
     @extend_schema(request=None, responses={202: JobShape})
     def post(self, request: Request, job_id: UUID) -> Response:
-        """Resumes a suspended job: it waits for a new placement. Idempotent."""
+        """Resumes a suspended job: it waits for a new placement. Withdraws a stop that waits for a checkpoint. Idempotent."""
         request_resumption(self.actor, job_id)
         return Response(with_cost(self.actor, job_of(self.actor, job_id)), status=202)
 

@@ -19,6 +19,7 @@ from tenancy.api.views import ApiView
 from .answers import why_not_json
 from .estimates import known_money
 from .jobs import with_cost
+from .pending_stops import wait_field
 from .shapes import JobShape, WhyNotShape
 
 
@@ -35,6 +36,7 @@ class MigrationShape(serializers.Serializer[Any]):
     lose_work = serializers.BooleanField(
         required=False, help_text="Whether a job without a checkpoint for the new place is moved too. By default, no."
     )
+    wait_for_checkpoint_seconds = wait_field()
 
 
 class MoveEndShape(serializers.Serializer[Any]):

@@ -15,6 +15,7 @@ from federation.engine.artifacts import MOST_ARTIFACTS
 from federation.engine.objects.report_tokens import PREFIX
 from federation.engine.reports import MOST_CHECKPOINTS, MOST_FLAVORS, MOST_REFERENCE_BYTES, MOST_SERIES
 from federation.operations.reports import admit_report, record_report
+from federation.queries.pending_stops import is_checkpoint_wanted
 from federation.queries.reports import CheckpointLine, ProgressView, Reports, may_report, reports_of
 from foundation import clock
 from foundation.plain_json import instant
@@ -95,6 +96,9 @@ class ReportShape(serializers.Serializer[Any]):
 
 class AcceptedShape(serializers.Serializer[Any]):
     is_new = serializers.BooleanField(help_text="False if it was not newer than what is known.")
+    checkpoint_wanted = serializers.BooleanField(
+        help_text="Whether a stop of the job waits for a checkpoint: write and report one now."
+    )
 
 
 class SeriesShape(serializers.Serializer[Any]):
@@ -175,7 +179,8 @@ class AttemptReports(ApiView):
         if not isinstance(request.auth, Reporter):
             raise NotFound
         admit_report(attempt_id)
-        return Response({"is_new": record_report(attempt_id, request.data)})
+        is_new = record_report(attempt_id, request.data)
+        return Response({"is_new": is_new, "checkpoint_wanted": is_checkpoint_wanted(attempt_id)})
 
 
 class JobReports(ApiView):

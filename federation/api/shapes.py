@@ -19,6 +19,7 @@ from placement.values.reason_codes import REASON_CODES
 from .artifact_shapes import DeclaredArtifactShape, JobArtifactShape
 from .estimates import EstimateShape
 from .failure_shapes import RULES, FailureShape, RuleShape
+from .pending_stops import PendingStopShape
 from .pod_shapes import ElasticShape, PodSetShape
 from .reports import ProgressShape
 from .session_shapes import SessionShape
@@ -269,9 +270,8 @@ class JobShape(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
-    suspend_requested_at = serializers.DateTimeField(
-        allow_null=True, help_text="When a user suspended it; null after it was resumed."
-    )
+    suspend_requested_at = serializers.DateTimeField(allow_null=True, help_text="When a user suspended it, if so.")
+    pending_stop = PendingStopShape(allow_null=True)
     exit_code = serializers.IntegerField(allow_null=True)
     progress = ProgressShape(allow_null=True, help_text="As its newest attempt reported it.")
     artifacts = JobArtifactShape(many=True, help_text="Those that it declares, with what its runs announced.")

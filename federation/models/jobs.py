@@ -1,5 +1,7 @@
 """Jobs, their attempts, the attempts' objects on clusters, and the jobs' timelines."""
 
+from datetime import timedelta
+
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Q
@@ -21,6 +23,8 @@ IS_LIVE = "IN (" + ", ".join(f"'{state}'" for state in LIVE_ATTEMPT_STATES) + ")
 attempts: PostgreSQL would plan the statement each time, and longer the more attempts have ended.
 """
 TERMINAL_JOB_STATES = sorted(JOB_LIFECYCLE.terminal)
+LONGEST_WAIT = timedelta(hours=1)
+"""How long a stop waits for a checkpoint at most."""
 
 
 class Job(models.Model):
@@ -53,6 +57,12 @@ class Job(models.Model):
     attempts_made = models.PositiveIntegerField(default=0)
     retry_at = models.DateTimeField(null=True, help_text="While it is queued: its next attempt starts no sooner.")
     suspend_requested_at = models.DateTimeField(null=True, help_text="When a user suspended it, until it is resumed.")
+    stop_wish = models.JSONField(
+        null=True,
+        help_text="A user's stop that waits for a checkpoint: `then`, `suspend` or `move`, who, and the move's body.",
+    )
+    stop_wished_at = models.DateTimeField(null=True, help_text="Likewise: checkpoints that are reported later count.")
+    stop_latest_at = models.DateTimeField(null=True, help_text="Likewise: it waits no longer.")
     exit_code = models.IntegerField(null=True)
     created_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True)
@@ -61,6 +71,22 @@ class Job(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(condition=Q(state__in=[s.value for s in JobState]), name="job_state_is_known"),
+            # The trigger of `../sql/pending_stops.sql` ends it with the run.
+            models.CheckConstraint(
+                condition=Q(stop_wish__isnull=True, stop_wished_at__isnull=True, stop_latest_at__isnull=True)
+                | Q(stop_wish__isnull=False, stop_wished_at__isnull=False, stop_latest_at__isnull=False)
+                & Q(stop_latest_at__gt=F("stop_wished_at"), stop_latest_at__lte=F("stop_wished_at") + LONGEST_WAIT)
+                & Q(stop_wish__has_key="by")
+                & (
+                    Q(stop_wish__contains={"then": "suspend"})
+                    | Q(
+                        stop_wish__contains={"then": "move"},
+                        stop_wish__has_keys=["user", "reason", "lose_work", "clusters"],
+                    )
+                )
+                & Q(state="running", suspend_requested_at=None, spec__contains={"reports": True}),
+                name="only_a_reporting_run_waits_for_a_checkpoint",
+            ),
             models.CheckConstraint(
                 condition=Q(state__in=TERMINAL_JOB_STATES, finished_at__isnull=False)
                 | (~Q(state__in=TERMINAL_JOB_STATES) & Q(finished_at__isnull=True)),
@@ -88,10 +114,16 @@ class Job(models.Model):
                 name="jobs_that_may_move_to_save",
             ),
             BrinIndex(fields=["finished_at"], autosummarize=True, pages_per_range=32, name="jobs_by_end"),
+            models.Index(fields=["stop_latest_at"], condition=Q(stop_latest_at__isnull=False), name="stops_that_wait"),
         ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.id})"
+
+    @property
+    def is_to_be_suspended(self) -> bool:
+        """Whether a user has suspended it, perhaps from its next checkpoint on: then it does not return to the queue."""
+        return self.suspend_requested_at is not None or (self.stop_wish or {}).get("then") == "suspend"
 
 
 class Attempt(models.Model):

@@ -191,6 +191,7 @@ def _still_holds(
         and (job := jobs.get(one.movable.run.job_id)) is not None
         and may_be_moved(job, attempt)
         and job.suspend_requested_at is None
+        and job.stop_wish is None
         and job.priority <= larger.priority
         and organisation_of(paths[job.tenant_id]) == organisation
         for attempt_id, one in planned.items()

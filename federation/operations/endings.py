@@ -98,7 +98,7 @@ def _consequence(
         reason, words = (ReasonCode.ARTIFACTS_MISSING, unannounced_text(names)) if names else ("", "")
         return Consequence(JobState.SUCCEEDED, reason, words, ending.exit_code or 0)
     follows = _unless_suspended(job, attempt, ending, judged.get(attempt.id))
-    if follows.state == JobState.QUEUED and job.suspend_requested_at is not None:
+    if follows.state == JobState.QUEUED and job.is_to_be_suspended:
         return Consequence(JobState.SUSPENDED, ReasonCode.SUSPENDED, follows.message, wait_seconds=follows.wait_seconds)
     return follows
 
@@ -137,7 +137,7 @@ def _is_given_up(job: Job, ending: Ending, diagnosis: Diagnosis | None) -> bool:
 def _again(job: Job, attempt: Attempt, what: str, ending: Ending, diagnosis: Diagnosis | None) -> Consequence:
     told = f"Attempt {attempt.number} {what}: {ending.message or ending.reason}."
     follows = diagnosis.next_step if diagnosis is not None else "Waiting for a new placement."
-    if job.suspend_requested_at is not None:
+    if job.is_to_be_suspended:
         follows = "The job waits until a user resumes it."
     wait_seconds = diagnosis.wait_seconds if diagnosis is not None else 0
     return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, f"{told} {follows}", wait_seconds=wait_seconds)

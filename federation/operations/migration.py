@@ -3,10 +3,11 @@
 Before anything is stopped, the trial of placement shows that another cluster has room for the job now
 (`queries.moves.plan_move`). Then its attempt is stopped like an interrupted one: it ends only when nothing of it is left on
 its cluster. The job returns to the queue with its place there, and avoids that cluster for ten minutes (`queries.moved`); if
-the user named clusters, it avoids all others that long.
+the user named clusters, it avoids all others that long. A move that waits for a checkpoint is planned twice: when it is asked
+for, and when it is carried out (`operations.pending_stops`).
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,8 @@ from django.db.models.functions import Coalesce, Now
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.locks import lock_jobs_and_attempts
 from federation.models import Attempt, Job, Move
-from federation.queries.moves import MovePlan, movable_job, plan_move, read_move
+from federation.queries.moves import MovePlan, MoveRequest, movable_job, plan_move, read_move
+from federation.queries.pending_stops import need_reports
 from foundation.problems import Conflict
 from foundation.transactions import retried
 from placement.values.decisions import Placement
@@ -27,25 +29,65 @@ from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
 from . import figures, transitions
+from .wished_stops import NO_WISH, wish_stop
 
 
 def request_migration(actor: Actor, job_id: UUID, body: object) -> Job:
     """The job, whose attempt is being stopped so that it continues on another cluster. `body` is
-    `{"reason": …, "lose_work": true | false, "clusters": […]}`; all are optional.
+    `{"reason": …, "lose_work": true | false, "clusters": […], "wait_for_checkpoint_seconds": …}`; all are optional. With the last, its
+    run goes on until its next checkpoint is reported, or that time has ended, and is moved then if it can be.
 
-    Harmless while an earlier request is carried out. Raises Invalid for a cluster that the actor does not see or where the
-    job runs, and Conflict: `state_conflict` if it does not run or is being stopped, `no_place_to_move` if no other cluster
-    (none of those named) would take it now, `cannot_resume` if it has no checkpoint that can be resumed there and
-    `lose_work` is not set.
+    Harmless while an earlier request is carried out; it replaces one that waits for a checkpoint. Raises Invalid for a cluster that
+    the actor does not see or where the job runs, and for a wait if the job does not report; and Conflict: `state_conflict`
+    if it does not run or is being stopped, `no_place_to_move` if no other cluster (none of those named) would take it now,
+    `cannot_resume` if it has no checkpoint that can be resumed there, `lose_work` is not set, and it is not to wait.
     """
     request = read_move(body)
     job = movable_job(actor, job_id)
+    need_reports(job, request.wait_seconds)
     if _moves_already(job_id):
         return job
     plan = plan_move(actor, job, request)
+    # the checkpoint for which it waits may be the one that lets it be resumed there
+    if plan.refusal is not None and not (request.wait_seconds and plan.refusal.code == "cannot_resume"):
+        raise plan.refusal
+    if request.wait_seconds:
+        return _put_off(actor, plan, request)
+    return _stop(actor, plan, request.reason)
+
+
+@retried
+def _put_off(actor: Actor, plan: MovePlan, request: MoveRequest) -> Job:
+    run = plan.run
+    assert run is not None
+    with transaction.atomic():
+        jobs, attempts = lock_jobs_and_attempts([run.job_id], [run.attempt_id])
+        job = jobs[run.job_id]
+        if not may_be_moved(job, attempts[run.attempt_id]) or job.suspend_requested_at is not None:
+            raise Conflict(CHANGED, code="state_conflict")
+        named = [str(one) for one in plan.named]
+        asked = {"reason": request.reason, "lose_work": request.may_lose, "clusters": named}
+        wish_stop(actor, job, "move", request.wait_seconds, {**asked, "user": actor.user_id and str(actor.user_id)})
+        detail = {"from": run.cluster, **asked, "wait_for_checkpoint_seconds": request.wait_seconds}
+        record_audit(
+            actor, "job.migrate", object_kind="job", object_id=str(job.id), tenant_id=job.tenant_id, detail=detail
+        )
+    return job
+
+
+def carry_out_move(actor: Actor, job: Job, why: str) -> bool:
+    """Whether the job's run is now being stopped for the move that waited, in the name of who asked for it. Not if that has been
+    withdrawn or replaced meanwhile. Raises what the request would raise now.
+    """
+    wish = job.stop_wish
+    assert wish is not None
+    request = MoveRequest(wish["reason"], wish["lose_work"], tuple(wish["clusters"]))
+    plan = plan_move(actor, movable_job(actor, job.id), request)
     if plan.refusal is not None:
         raise plan.refusal
-    return _stop(actor, plan, request.reason)
+    reason = f"{request.reason}; {why}" if request.reason else why
+    moved = _stop(actor, plan, reason, of_wish=job.stop_wished_at)
+    return moved.stop_wished_at == job.stop_wished_at and moved.stop_wish is None
 
 
 def _moves_already(job_id: UUID) -> bool:
@@ -76,8 +118,12 @@ def may_be_moved(job: Job, attempt: Attempt) -> bool:
     return job.state == JobState.RUNNING and attempt.state == AttemptState.RUNNING and attempt.stop_requested_at is None
 
 
+CHANGED = "The job has changed meanwhile and was not moved. Read it again."
+
+
 @retried
-def _stop(actor: Actor, plan: MovePlan, reason: str) -> Job:
+def _stop(actor: Actor, plan: MovePlan, reason: str, of_wish: datetime | None = None) -> Job:
+    """The job, whose run is being stopped; `of_wish` is when the move was asked for that waited, and must still wait."""
     run, place, lost = plan.run, plan.place, plan.lost
     assert run is not None
     assert place is not None
@@ -85,10 +131,14 @@ def _stop(actor: Actor, plan: MovePlan, reason: str) -> Job:
     with transaction.atomic():
         jobs, attempts = lock_jobs_and_attempts([run.job_id], [run.attempt_id])
         job, attempt = jobs[run.job_id], attempts[run.attempt_id]
+        if of_wish is not None and job.stop_wished_at != of_wish:
+            return job
         if not may_be_moved(job, attempt):
             if _moves_already(run.job_id):
                 return job
-            raise Conflict("The job has changed meanwhile and was not moved. Read it again.", code="state_conflict")
+            raise Conflict(CHANGED, code="state_conflict")
+        job.stop_wish = None
+        Job.objects.filter(id=job.id).update(**NO_WISH)
         message = f"Moved away from {run.cluster} by {actor.name}"
         why = f" ({reason})" if reason else ""
         told = f"{message}{why}. {what_follows(place, lost.seconds)}"

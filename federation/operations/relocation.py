@@ -29,6 +29,7 @@ from tenancy.queries import SYSTEM
 from . import figures, transitions
 from .growth import grow_jobs
 from .migration import may_be_moved, what_follows
+from .pending_stops import carry_out_stops
 from .saving import save_jobs
 
 MOST_TRIALS = 20
@@ -42,9 +43,10 @@ WHY = {
 
 def relocate_jobs() -> int:
     """The number of jobs whose runs are now being stopped so that they continue elsewhere, or if there are none, with more pods.
-    Moves for deadlines and lower prices come after those of runs that would soon be stopped.
+    Stops that users wish and that waited for a checkpoint come first. Moves for deadlines and lower prices come after those of
+    runs that would soon be stopped.
     """
-    return _relocate() or save_jobs() or grow_jobs()
+    return carry_out_stops() + (_relocate() or save_jobs() or grow_jobs())
 
 
 def _relocate() -> int:

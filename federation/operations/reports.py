@@ -24,9 +24,11 @@ from federation.engine.reports import (
 )
 from federation.locks import keep_from_ending, lock_progress
 from federation.models import Artifact, Checkpoint, Progress
+from federation.queries.pending_stops import is_stop_pending
 from federation.queries.reports import REPORTING_STATES
 from federation.queries.submissions import field_errors
 from foundation import clock
+from foundation.outbox import announce
 from foundation.problems import Invalid, NotAuthenticated, RateLimited
 from foundation.transactions import retried
 
@@ -77,6 +79,8 @@ def record_report(attempt_id: UUID, body: object) -> bool:
             raise NotAuthenticated("This token is not valid.")
         # Another pod's report may be newer; a checkpoint counts by its own sequence, and so does an artifact.
         is_new = _store_checkpoint(attempt_id, report)
+        if is_new and is_stop_pending(attempt_id):
+            announce("relocate")
         is_new = _store_artifacts(attempt_id, report, {one["name"]: one for one in declared}) or is_new
         return _store_progress(known, report) or is_new
 

@@ -63,7 +63,7 @@ SELECT attempt.id, job.created_by_id, coalesce(job.spec->>'moves', 'never') <> '
  CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE cause <> 'user' AND created_at > now() - interval '1 day') AS today, max(created_at) AS last_at
       FROM federation_move AS move WHERE move.job_id = job.id) AS moved
- WHERE attempt.id = ANY(%s)
+ WHERE attempt.id = ANY(%s) AND job.stop_wish IS NULL
 """
 BUSY = "SELECT cluster_id FROM federation_consolidation WHERE ended_at IS NULL"
 MOVED_LATELY = """

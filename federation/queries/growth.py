@@ -71,7 +71,7 @@ SELECT attempt.id, job.id, split_part(tenant.path, '/', 1), object.pods
       FROM federation_move AS move WHERE move.job_id = job.id) AS moved
  WHERE attempt.state = 'running' AND attempt.stop_requested_at IS NULL AND attempt.started_at < now() - %(age)s::interval
    AND NOT {LACKS_MANY} AND (%(only)s::uuid IS NULL OR attempt.id = %(only)s)
-   AND job.state = 'running' AND job.suspend_requested_at IS NULL AND job.spec @> '{{"elastic": {{"grow": true}}}}'
+   AND job.state = 'running' AND job.suspend_requested_at IS NULL AND job.stop_wish IS NULL AND job.spec @> '{{"elastic": {{"grow": true}}}}'
    AND its.asked ->> 'name' = job.spec -> 'elastic' ->> 'pod_set' AND object.pods < (its.asked ->> 'count')::int
    AND moved.today < %(often)s AND (moved.last_at IS NULL OR moved.last_at < now() - %(rest)s::interval)
    AND NOT EXISTS (SELECT FROM federation_attempt AS fresh

@@ -18,6 +18,7 @@ from federation.engine.lifecycle import JobState
 from federation.models import Checkpoint, Job
 from federation.models.moves import MOST_CLUSTERS
 from federation.queries.jobs import job_of, permission_to_change
+from federation.queries.pending_stops import WAIT, need_reports, wait_in
 from federation.queries.preemption import load_run
 from federation.queries.quotes import move_quote
 from federation.queries.submissions import field_errors
@@ -31,16 +32,19 @@ from tenancy.queries import Actor, require
 
 MOST_REASON_BYTES = 300
 AN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
-_FIELDS = frozenset({"reason", "lose_work", "clusters"})
+_FIELDS = frozenset({"reason", "lose_work", "clusters", WAIT})
 
 
 @dataclass(frozen=True, slots=True)
 class MoveRequest:
-    """What a user asks for. `clusters` are the names, or ids, of those where the job is to continue; empty: anywhere else."""
+    """What a user asks for. `clusters` are the names, or ids, of those where the job is to continue; empty: anywhere else.
+    `wait_seconds` is how long its run goes on for a checkpoint.
+    """
 
     reason: str = ""
     may_lose: bool = False
     clusters: tuple[str, ...] = ()
+    wait_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ def read_move(body: object) -> MoveRequest:
         fields.text("reason", default="", most_bytes=MOST_REASON_BYTES),
         fields.flag("lose_work", default=False),
         fields.names("clusters", names.dns_label, DNS_LABEL, most=MOST_CLUSTERS),
+        wait_in(fields),
     )
     if faults.found:
         raise Invalid(errors=field_errors(faults.found))
@@ -90,7 +95,10 @@ def read_move(body: object) -> MoveRequest:
 
 def preview(actor: Actor, job_id: UUID, body: object) -> MovePlan:
     """The plan of a move that is not made. Raises what the move would raise, except for Conflicts: the plan has these."""
-    return plan_move(actor, movable_job(actor, job_id), read_move(body))
+    request = read_move(body)
+    job = movable_job(actor, job_id)
+    need_reports(job, request.wait_seconds)
+    return plan_move(actor, job, request)
 
 
 def movable_job(actor: Actor, job_id: UUID) -> Job:

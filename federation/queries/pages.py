@@ -232,7 +232,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         may_cancel=may_change,
         may_move=may_change and job.state == JobState.RUNNING and job.suspend_requested_at is None,
         may_suspend=may_change and job.suspend_requested_at is None,
-        may_resume=may_change and job.suspend_requested_at is not None,
+        may_resume=may_change and (job.suspend_requested_at is not None or job.stop_wish is not None),
         may_submit=Permission.SUBMIT in held,
         may_open=may_be_opened(job, actor, held),
         is_over=is_over,

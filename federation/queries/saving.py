@@ -54,7 +54,7 @@ SELECT attempt.id, job.id, job.created_by_id, attempt.cluster_id, job.spec ->> '
            count(*) FILTER (WHERE cause = 'price' AND created_at > now() - interval '1 day') AS saving, max(created_at) AS last_at
       FROM federation_move AS move WHERE move.job_id = job.id) AS moved
  WHERE job.finished_at IS NULL AND (job.spec -> 'moves' = '"when_cheaper"'::jsonb OR job.spec ? 'finish_within_seconds')
-   AND job.state = 'running' AND job.suspend_requested_at IS NULL
+   AND job.state = 'running' AND job.suspend_requested_at IS NULL AND job.stop_wish IS NULL
    AND job.spec ->> 'moves' IN ('when_needed', 'when_cheaper')
    AND attempt.stop_requested_at IS NULL AND attempt.started_at IS NOT NULL AND NOT {LACKS_MANY}
    AND (saved.count > 0 OR job.spec ->> 'checkpoint_seconds' IS NOT NULL)

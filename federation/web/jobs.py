@@ -1,6 +1,6 @@
 """The list of jobs, one job, and cancelling, suspending and resuming it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -18,8 +18,9 @@ from federation.queries.consolidations import ConsolidationView, newest_plans
 from federation.queries.gpu_models import short_names
 from federation.queries.made_moves import MoveView, newest_moves
 from federation.queries.pages import JOB_LIST_FILTERS, JobList, JobView, job_list, job_view
-from foundation.pages import Form, asked, show
-from foundation.problems import Conflict
+from federation.queries.pending_stops import WAIT, PendingStop, shown_stop
+from foundation.pages import Form, asked, show, typed
+from foundation.problems import Conflict, Invalid
 from tenancy.queries import Actor, path_suggestions
 from tenancy.web import action, page
 
@@ -55,6 +56,10 @@ class JobPage:
     """Those to cheaper places, and for its deadline."""
     short_models: Options
     """GPU models that the request names in short, each with those that it means."""
+    pending_stop: PendingStop | None
+    """The stop that waits for its next checkpoint."""
+    may_wait: bool
+    """Whether a stop of it can wait for a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Outcome:
     under_way: str
 
 
+WAITS = "The job runs on until it reports its next checkpoint, or until the time that you allowed has ended."
 STOPPING = "The job is being stopped on its cluster."
 CANCELLED = Outcome(JobState.CANCELLED, "The job is cancelled.", STOPPING)
 SUSPENDED = Outcome(JobState.SUSPENDED, "The job is suspended.", STOPPING)
@@ -92,12 +98,15 @@ def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
 def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """One job: its state in words, why it waits, its attempts, pods, events and cost so far."""
     view = job_view(actor, job_id)
+    stop, may_wait = shown_stop(job_id)
     shown = JobPage(
         job=view,
         cost=costs_of([job_id]).get(job_id),
         plans=newest_plans(actor, job_id),
         moves=newest_moves(actor, job_id),
         short_models=short_names(actor, (name for one in view.pod_sets for name in one.gpu_models)),
+        pending_stop=stop,
+        may_wait=may_wait,
     )
     return show(request, "federation/job.html", shown, live="federation/job_poll.html")
 
@@ -111,13 +120,20 @@ def cancel(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
 @action
 def suspend(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """Suspends the job, then redirects to its page."""
-    return _change(request, actor, job_id, request_suspension, SUSPENDED)
+    body = {WAIT: wait_of(typed(request))}
+    return _change(request, actor, job_id, lambda who, which: request_suspension(who, which, body), SUSPENDED)
 
 
 @action
 def resume(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """Resumes the job, then redirects to its page."""
     return _change(request, actor, job_id, request_resumption, RESUMED)
+
+
+def wait_of(given: Mapping[str, str]) -> int | str:
+    """The wait for a checkpoint in the form; what is no number is refused by the request."""
+    text = given.get("wait", "").strip() or "0"
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else text  # noqa: PLR2004
 
 
 def _change(
@@ -128,9 +144,21 @@ def _change(
         changed = ask(actor, job_id)
     except Conflict as conflict:
         messages.error(request, conflict.detail)
+    except Invalid as invalid:
+        messages.error(request, " ".join(error.detail for error in invalid.errors))
     else:
-        messages.success(request, outcome.done if changed.state == outcome.state else outcome.under_way)
+        messages.success(request, _outcome(changed, outcome))
     return redirect("job", job_id)
+
+
+def _outcome(changed: Job, outcome: Outcome) -> str:
+    if changed.state == outcome.state:
+        return outcome.done
+    stop, _ = shown_stop(changed.id)
+    if stop is not None:
+        return WAITS
+    has_resumed = outcome is RESUMED and changed.suspend_requested_at is None and changed.stop_wish is not None
+    return "The job goes on." if has_resumed else outcome.under_way
 
 
 def _state_options(chosen: str) -> Options:

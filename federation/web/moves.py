@@ -12,11 +12,14 @@ from django.shortcuts import redirect
 from clusters.queries import visible_clusters
 from federation.operations import request_migration
 from federation.queries.moves import Lost, MovePlan, movable_job, preview
+from federation.queries.pending_stops import WAIT
 from federation.queries.why_not import WhyNot, WhyNotGroup, grouped
 from foundation.pages import asked, show, typed
 from foundation.problems import Problem
 from tenancy.queries import Actor
 from tenancy.web import page
+
+from .jobs import WAITS, wait_of
 
 MOST_OPTIONS = 500
 
@@ -44,6 +47,8 @@ class MovePage:
     loses_all: bool
     refusal: str
     why_not: tuple[WhyNotGroup, ...]
+    may_wait: bool
+    """Whether the move can wait for a checkpoint."""
 
 
 @page(takes=("cluster",))
@@ -63,6 +68,7 @@ def _move(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
         "clusters": [chosen] if chosen else [],
         "reason": given.get("reason", "").strip(),
         "lose_work": given.get("lose_work") == "yes",
+        WAIT: wait_of(given),
     }
     movable_job(actor, job_id)
     try:
@@ -71,7 +77,9 @@ def _move(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
         details = [error.detail for error in problem.errors]
         messages.error(request, " ".join([problem.detail, *details]))
     else:
-        messages.success(request, "The job is being stopped on its cluster, and continues on another one.")
+        waits = body[WAIT] != 0
+        done = "The job is being stopped on its cluster, and continues on another one."
+        messages.success(request, WAITS if waits else done)
     return redirect("job", job_id)
 
 
@@ -96,4 +104,5 @@ def _shown(actor: Actor, plan: MovePlan, chosen: str) -> MovePage:
         loses_all=loses_all,
         refusal="" if plan.refusal is None or loses_all else plan.refusal.detail,
         why_not=grouped(WhyNot(one.cluster, one.code, one.message, one.is_for_good) for one in plan.why_not),
+        may_wait=plan.job.spec.get("reports") is True,
     )

@@ -7,7 +7,7 @@ Answers are the API's JSON as dicts and lists, with the fields that its referenc
 import random
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -102,9 +102,29 @@ class Client:
         """What happened to a job, the oldest first."""
         return self.items(f"jobs/{_part(job_id)}/events")
 
-    def act(self, job_id: str, action: str) -> JSON:
-        """The job after `cancel`, `suspend` or `resume`, each of which may be repeated."""
-        return self.post(f"jobs/{_part(job_id)}/{action}")
+    def act(self, job_id: str, action: str, body: Mapping[str, Any] | None = None) -> JSON:
+        """The job after `cancel`, `suspend` or `resume`, each of which may be repeated. `body` has what the reference names, such as
+        `{"wait_for_checkpoint_seconds": 600}` of `suspend`.
+        """
+        return self.post(f"jobs/{_part(job_id)}/{action}", body)
+
+    def move(
+        self,
+        job_id: str,
+        *,
+        key: str,
+        clusters: Sequence[str] = (),
+        reason: str = "",
+        lose_work: bool = False,
+        wait_for_checkpoint_seconds: int = 0,
+    ) -> JSON:
+        """The job, whose run is being stopped so that it continues on another cluster (one of `clusters`, if there are any), or goes on
+        until its next checkpoint for this time at most. With the same key, a repetition does not move it again.
+        """
+        body: JSON = {"clusters": [*clusters], "reason": reason, "lose_work": lose_work}
+        if wait_for_checkpoint_seconds:
+            body["wait_for_checkpoint_seconds"] = wait_for_checkpoint_seconds
+        return self.post(f"jobs/{_part(job_id)}/migrate", body, key=key)
 
     def logs(self, job_id: str, **params: Any) -> JSON:
         """The ends of an attempt's logs, with `attempt`, `pod`, `container` and `tail_lines` as in the reference."""

@@ -13,16 +13,18 @@ import httpx
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
 
-from federation.models import Job
+from federation.models import Job, Move
 from federation.operations import run_scheduling_cycle
 from switchyard import NotConfigured, Problem, profiles
 from switchyard import client as client_module
 from switchyard.cli import following
 from switchyard.client import Client
 from tests.builders import make_limit, make_token
-from tests.live import gpu_job, observe_until
+from tests.live import gpu_job, observe_until, simulated_cluster
+from tests.rooms.federation.test_reports import takes_reports
 
 pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["takes_reports"]
 
 
 @pytest.fixture
@@ -34,6 +36,14 @@ def turns(cluster, monkeypatch):
         observe_until(lambda: Job.objects.get().state != before)
 
     monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=work))
+
+
+@pytest.fixture
+def reporting(run, cluster, takes_reports, tmp_path):
+    """The id of a job that runs and reports."""
+    job = run("submit", file_of(tmp_path, gpu_job(seconds=100_000) | {"reports": True})).out.strip()
+    observe_until(lambda: Job.objects.get().state == "running")
+    return job
 
 
 def file_of(tmp_path, spec):
@@ -150,6 +160,11 @@ def test_a_waiting_job_is_explained_and_a_quote_submits_nothing(run, cluster, tm
         (["run", "image"], "", "--tenant says"),
         (["run", "-t", "acme", "--model", "H100", "image"], "", "needs --gpus"),
         (["usage", "--month", "2026"], "", "YYYY-MM"),
+        *(
+            (["suspend", "x", "--wait-for-checkpoint", wait], "", "10m, 1h, or")
+            for wait in ("", "-1", "1.5h", "soon", "٣m", "9999999")
+        ),
+        (["move", "x", "--wait-for-checkpoint", "1d"], "", "10m, 1h, or"),
     ],
 )
 def test_wrong_usage_says_what_to_do_and_asks_the_gateway_nothing(run, client, monkeypatch, arguments, given, says):
@@ -157,6 +172,35 @@ def test_wrong_usage_says_what_to_do_and_asks_the_gateway_nothing(run, client, m
     done = run(*arguments, given=given)
     assert done.status == 2
     assert says in " ".join(done.err.replace("│", "").split())
+
+
+@pytest.mark.parametrize(("wait", "seconds"), [("600", 600), ("90s", 90), ("10m", 600), ("10min", 600), ("1h", 3600)])
+def test_a_suspension_waits_for_a_checkpoint_and_resume_withdraws_that(run, reporting, wait, seconds):
+    done = run("suspend", reporting, "--wait-for-checkpoint", wait)
+    job = Job.objects.get()
+    assert (done.status, (job.stop_latest_at - job.stop_wished_at).total_seconds()) == (0, seconds)
+    assert done.out.startswith(f"{reporting}  running; suspended at its next checkpoint, ")
+    assert "stop       suspended at its next checkpoint, " in run("show", reporting).out
+    assert run("resume", reporting).out == f"{reporting}  running\n"
+    assert "stop " not in run("show", reporting).out
+    assert run("suspend", reporting, "--wait-for-checkpoint", "2h").status == 125
+
+
+def test_jobs_are_moved_to_named_clusters_now_or_at_their_next_checkpoint(run, reporting):
+    simulated_cluster("west")
+    assert "no checkpoint" in run("move", reporting).err
+    words = ("move", reporting, "--to", "west", "--lose-work", "--reason", "slow", "--key", "once")
+    done = run(*words, "--wait-for-checkpoint", "10m")
+    assert f"{reporting}  running; moved at its next checkpoint, " in done.out
+    wish = Job.objects.get().stop_wish
+    assert (wish["then"], wish["reason"], wish["lose_work"]) == ("move", "slow", True)
+    assert run("move", reporting, "--to", "north", "--lose-work").status == 125
+    assert run(*words[:-1], "other").status == 0
+    assert not Job.objects.filter(stop_wish__isnull=False).exists()
+    assert Move.objects.count() == 1
+    # the same key is the same request
+    assert run(*words[:-1], "other").out == f"{reporting}  running\n"
+    assert Move.objects.count() == 1
 
 
 def test_a_manifest_of_kubernetes_is_a_job_too(run):

@@ -153,6 +153,7 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "room_taken": (0.3, 1.0),
     # events
     "asked_amiss": (1.0, 3.0),
+    "stops_wait": (1.0, 3.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -169,7 +170,7 @@ EVENTS = (
     "asked_wrongly", "rows_spoiled", "spot_notice", "programs_report", "restored_over_run", "bulk_asked", "asked_in_vain",
     "pods_hidden", "supplied", "requests_hang", "right_lacks", "rows_refused", "pressed",
     "tree_applied", "quota_asked", "limits_shaped", "prepulled", "staged", "attached", "previewed", "opened", "stored",
-    "silenced", "asked_amiss",
+    "silenced", "asked_amiss", "stops_wait",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

@@ -29,6 +29,7 @@ from devtools.simulation.requests import (
     reservations,
     supplies,
     trees,
+    waiting_stops,
 )
 from devtools.simulation.requests.administration import cluster_id, path_of
 from devtools.simulation.setting.stage import CLUSTERS, TEAMS, nodes_of
@@ -91,6 +92,7 @@ class Mischief:
             **reservations.EVENTS,
             **silences.EVENTS,
             **refusals.EVENTS,
+            **waiting_stops.EVENTS,
         }
         if event in elsewhere:
             elsewhere[event](self._world)

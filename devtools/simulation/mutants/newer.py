@@ -1,5 +1,5 @@
-"""Guards of pulled images, of room that is kept for jobs, of moves for larger jobs, of copied data, of converted charges, and
-of commitments.
+"""Guards of pulled images, of room that is kept for jobs, of moves for larger jobs, of copied data, of converted charges, of
+commitments, and of stops that wait for a checkpoint.
 """
 
 from collections import Counter
@@ -24,6 +24,7 @@ from federation.operations import (
     reconciliation,
     stage_calls,
 )
+from federation.queries import pending_stops
 from placement.preemption import consolidation as planning
 from quotas.models import KeptIdle
 
@@ -35,6 +36,7 @@ STAGED = only({"staged": 3.0, "reply_lost": 0.1, "death": 0.001})
 COMMITTED = Swarm(
     rates={"committed": 1.0}, chaos_seconds=(25.0, 60.0), cancels=0.0, run_seconds=(60, 200), keeps_books=True
 )
+WAITED = only({"stops_wait": 2.0, "programs_report": 1.0}, cancels=0.1, chaos_seconds=(180.0, 220.0))
 PULLED = {"prepulled": 3.0, "reply_lost": 0.1, "death": 0.001}
 
 
@@ -172,3 +174,15 @@ def _other_terms_change_nothing(change: Change) -> None:
         return () if standing else original(wanted, standing, posted)
 
     change.put(commitment_days, "missing_entries", missing_entries)
+
+
+@mutant(WAITED)
+def _a_wait_has_no_end(change: Change) -> None:
+    """A stop that waits for a checkpoint waits for it however long that takes."""
+    change.cut(pending_stops, "DUE", " OR job.stop_latest_at <= statement_timestamp()")
+
+
+@mutant(WAITED)
+def _any_checkpoint_counts(change: Change) -> None:
+    """A stop that waits for a checkpoint takes one that was reported before."""
+    change.cut(pending_stops, "DUE", "> job.stop_wished_at, false", "IS NOT NULL, false")

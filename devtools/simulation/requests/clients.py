@@ -19,6 +19,7 @@ from federation.models import Job
 from foundation.problems import Problem
 
 from .moves import make_willing, wanted_move
+from .waiting_stops import asks_again, cancels_instead, wait_of, wanted_suspension
 
 if TYPE_CHECKING:
     from devtools.simulation.worlds.world import World
@@ -320,7 +321,8 @@ class Client:
                     sleep(1)
             asked = self._ask("move", one.job_id)
             try:
-                job = operations.request_migration(self._actor, UUID(one.job_id), wanted_move(turn))
+                body = wanted_move(turn) | wait_of(self._world.seed, one.key, one.body)
+                job = operations.request_migration(self._actor, UUID(one.job_id), body)
             except Problem as problem:
                 if problem.code not in NOT_MOVED:
                     self._world.machine.unexpected.append(f"{one.key} cannot be moved: {problem.code}: {problem}")
@@ -336,8 +338,10 @@ class Client:
         one, sleep = self._one, self._world.scheduler.sleep
         while one.job_id and one.suspend_after is not None and not one.is_suspended and not one.is_resumed:
             sleep(one.suspend_after)
-            one.is_suspended = self._change("suspend", operations.request_suspension)
-        while one.job_id and one.is_suspended and not one.is_resumed:
+            one.is_suspended = self._change("suspend", wanted_suspension(self._world, one))
+        if asks_again(self._world, one):
+            self._change("suspend", wanted_suspension(self._world, one, 1))
+        while one.job_id and one.is_suspended and not one.is_resumed and not cancels_instead(self._world, one):
             sleep(one.suspended_for)
             one.is_resumed = self._change("resume", operations.request_resumption)
 

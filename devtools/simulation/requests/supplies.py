@@ -22,10 +22,11 @@ from tenancy.queries import SYSTEM
 
 from . import notices
 from .administration import cluster_id
-from .clients import Submission
 
 if TYPE_CHECKING:
     from devtools.simulation.worlds.world import World
+
+    from .clients import Submission
 
 KIND = "supplied"
 RING, OTHER_RING = ("simulation:" + base64.b64encode(letter * 32).decode() for letter in (b"s", b"t"))
@@ -43,7 +44,7 @@ SELECT attempt.id FROM federation_attempt AS attempt JOIN federation_job AS job 
 """
 
 
-def equip(seed: int, submissions: list[Submission]) -> None:
+def equip(seed: int, submissions: "list[Submission]") -> None:
     """Lets some jobs name secrets, a storage and a dataset, report, declare artifacts, wish to be near each other, and say how long
     they will take.
     """

@@ -21,6 +21,7 @@ from devtools.simulation.requests import (
     opening,
     previewing,
     supplies,
+    waiting_stops,
 )
 from devtools.simulation.requests.clients import Submission, plan
 from devtools.simulation.requests.moves import make_threatened
@@ -58,6 +59,7 @@ def begin(world: "World") -> None:
     """What is so from the beginning on, by the kinds of the world."""
     bad_nodes.begin(world)
     supplies.begin(world)
+    waiting_stops.begin(world)
     budgeted.begin(world)
     logs.begin(world)
     crowding.begin(world)
@@ -72,7 +74,7 @@ def begin(world: "World") -> None:
 
 def hastened(schedules: list[Schedule], faults: Faults) -> list[Schedule]:
     """The routines, some of which run more often in worlds that are about them."""
-    hasty = budgeted.hastened(bad_nodes.hastened(schedules, faults), faults)
+    hasty = waiting_stops.hastened(budgeted.hastened(bad_nodes.hastened(schedules, faults), faults), faults)
     return data_copies.added(image_pulls.added(opening.hastened(hasty, faults), faults), faults)
 
 
@@ -110,6 +112,8 @@ def _equip(seed: int, rates: Mapping[str, float], found: list[Submission]) -> No
         saving.equip(seed, found)
     if taken_room.KIND in rates:
         taken_room.equip(found)
+    if waiting_stops.KIND in rates:
+        waiting_stops.equip(seed, found)
     if opening.KIND in rates:
         opening.equip(seed, found[1:] if "gate_refused" in rates else found)
 

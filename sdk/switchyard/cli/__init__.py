@@ -34,6 +34,7 @@ for command in (
     jobs.rerun,
     jobs.cancel,
     jobs.suspend,
+    jobs.move,
     jobs.resume,
     following.logs,
     following.wait,

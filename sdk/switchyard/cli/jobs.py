@@ -2,18 +2,19 @@
 
 import hashlib
 import uuid
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from switchyard.client import JSON
+from switchyard.client import JSON, Client
 from switchyard.problems import Problem
 
 from .following import STATUSES, CancelWithMe, Follow, Timeout, Waiting, end_with_me, follow
 from .interruptions import INTERRUPTED, Interrupted
 from .session import REFUSED, Job, Session, Tenant, print_json, say, session_of
 from .specs import pairs, read_spec, with_options
-from .text import age, clean, duration, local, money, request
+from .text import age, clean, duration, local, money, request, seconds_of, waiting_stop
 
 File = Annotated[
     str,
@@ -27,6 +28,14 @@ Key = Annotated[
     typer.Option(
         help="What happens once: with the same key and job, a repetition finds the first job. A pipeline's run and step, say."
         " A new one by default.",
+        show_default=False,
+    ),
+]
+CheckpointWait = Annotated[
+    str | None,
+    typer.Option(
+        "--wait-for-checkpoint",
+        help="Let them run until their next checkpoint, this long at most: 10m, 1h, or a number of seconds. An hour at most.",
         show_default=False,
     ),
 ]
@@ -180,6 +189,8 @@ def show(context: typer.Context, job: Job) -> None:
         "cluster": attempt.get("cluster"),
         "cost": money(shown["cost"]),
     }
+    if shown.get("pending_stop"):
+        fields["stop"] = waiting_stop(shown["pending_stop"]).removeprefix("; ")
     session.show_fields(shown, fields)
 
 
@@ -251,13 +262,37 @@ def cancel(context: typer.Context, jobs: JobIds) -> None:
     _act(context, jobs, "cancel")
 
 
-def suspend(context: typer.Context, jobs: JobIds) -> None:
+def suspend(context: typer.Context, jobs: JobIds, wait: CheckpointWait = None) -> None:
     """Suspend jobs: their runs are stopped, and continue from their last checkpoints after `resume`."""
-    _act(context, jobs, "suspend")
+    _act(context, jobs, "suspend", _until_checkpoint(wait))
+
+
+def move(
+    context: typer.Context,
+    jobs: JobIds,
+    cluster: Annotated[
+        list[str],
+        typer.Option(
+            "--to",
+            help="Cluster on which they continue, as often as you like; any other by default.",
+            show_default=False,
+        ),
+    ] = [],
+    reason: Annotated[str, typer.Option(help="Why, for their timelines.", show_default=False)] = "",
+    lose_work: Annotated[
+        bool, typer.Option("--lose-work", help="Also move what has to start from its beginning.")
+    ] = False,
+    wait: CheckpointWait = None,
+    key: Key = None,
+) -> None:
+    """Move running jobs to other clusters that have room for them now. Nothing is stopped if none has."""
+    wanted: JSON = {"clusters": cluster, "reason": reason, "lose_work": lose_work, **_until_checkpoint(wait)}
+    key = key or str(uuid.uuid4())
+    _each(context, jobs, lambda client, job: client.move(job, key=f"{key}-{job}", **wanted))
 
 
 def resume(context: typer.Context, jobs: JobIds) -> None:
-    """Let suspended jobs run again."""
+    """Let suspended jobs run again. A stop that waits for a checkpoint is withdrawn."""
     _act(context, jobs, "resume")
 
 
@@ -287,20 +322,41 @@ def _submit(session: Session, spec: JSON, key: str | None, waiting: Waiting | No
         follow(session, client, job["id"], waiting)
 
 
-def _act(context: typer.Context, job_ids: list[str], action: str) -> None:
-    """Does it to every job, also after a refusal, which the exit status then says."""
+def _until_checkpoint(wait: str | None) -> JSON:
+    """What a request adds so that it waits for a checkpoint."""
+    if wait is None:
+        return {}
+    seconds = seconds_of(wait)
+    if seconds is None:
+        raise typer.BadParameter(f"--wait-for-checkpoint {clean(wait)}: write 10m, 1h, or a number of seconds.")
+    return {"wait_for_checkpoint_seconds": seconds}
+
+
+def _act(context: typer.Context, job_ids: list[str], action: str, body: JSON | None = None) -> None:
+    """Does it to every job."""
+    _each(context, job_ids, lambda client, job_id: client.act(job_id, action, body))
+
+
+def _each(context: typer.Context, job_ids: list[str], ask: Callable[[Client, str], JSON]) -> None:
+    """Asks it of every job, also after a refusal, which the exit status then says."""
     session, answers, refusals = session_of(context), list[Any](), list[Problem]()
     with session.client() as client:
         for job_id in job_ids:
             try:
-                answers.append(client.act(job_id, action))
+                answers.append(ask(client, job_id))
             except Problem as refusal:
                 refusals.append(refusal)
                 say(f"{job_id}: {refusal}")
             else:
                 if session.output != "json":
-                    typer.echo(f"{job_id}  {answers[-1]['state']}")
+                    typer.echo(f"{job_id}  {_standing(answers[-1])}")
     if session.output == "json":
         print_json(answers)
     if refusals:
         raise typer.Exit(REFUSED)
+
+
+def _standing(job: JSON) -> str:
+    """Its state, and for what a stop of it waits."""
+    stop = job.get("pending_stop")
+    return f"{job['state']}{waiting_stop(stop)}" if stop else str(job["state"])

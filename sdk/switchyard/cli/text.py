@@ -1,5 +1,6 @@
 """How values read in a terminal."""
 
+import re
 import time
 import unicodedata
 from collections.abc import Mapping
@@ -7,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
+_UNITS = {"": 1, "s": 1, "m": MINUTE, "min": MINUTE, "h": HOUR}
+_DURATION = re.compile(r"([0-9]{1,6})(|s|m|min|h)", re.ASCII)
 
 
 def clean(value: Any) -> str:
@@ -32,6 +35,18 @@ def duration(seconds: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"
     return f"{seconds} s"
+
+
+def seconds_of(text: str) -> int | None:
+    """The seconds that `600`, `600s`, `10m`, `10min` or `1h` names; None if it names none."""
+    found = _DURATION.fullmatch(text)
+    return None if found is None else int(found[1]) * _UNITS[found[2]]
+
+
+def waiting_stop(stop: Mapping[str, Any]) -> str:
+    """Until when a stop waits for a checkpoint, behind a job's state."""
+    then = "suspended" if stop["then"] == "suspend" else "moved"
+    return f"; {then} at its next checkpoint, {local(stop['until'])} at the latest"
 
 
 def local(instant: str | None) -> str:

@@ -71,7 +71,7 @@ def test_it_is_stored_by_reference_digest_and_size(attempt, post, ask):
     status, body = post(
         attempt, reported(5, artifacts=[announced(path="step-9/weights"), announced("logs", SECOND, 0)], step=1)
     )
-    assert (status, body) == (200, {"is_new": True})
+    assert (status, body) == (200, {"is_new": True, "checkpoint_wanted": False})
     rows = Artifact.objects.order_by("name").values_list(
         "name", "storage", "reference", "sha256", "size_bytes", "sequence"
     )
@@ -100,7 +100,10 @@ def test_only_a_newer_report_of_the_attempt_replaces_it(attempt, post):
     assert (row.sha256, row.reference, row.sequence) == (SECOND, "runs/7/better", 6)
     # Another pod's report may have been newer; what it does not announce is announced all the same.
     assert tell(attempt, 3, announced("logs"))
-    assert post(attempt, reported(3, artifacts=[announced("logs")])) == (200, {"is_new": False})
+    assert post(attempt, reported(3, artifacts=[announced("logs")])) == (
+        200,
+        {"is_new": False, "checkpoint_wanted": False},
+    )
 
 
 def test_what_its_job_does_not_declare_is_refused_and_leaves_nothing(attempt, post):

@@ -120,7 +120,7 @@ def test_a_job_that_waits_again_after_its_class_was_withdrawn_has_the_priority_i
     grant(is_open=True)
     user = person("submitter")
     made = call(user, "post", "/jobs", job(priority_class="urgent"))[1]["id"]
-    assert call(user, "post", f"/jobs/{made}/suspend")[1]["state"] == "suspended"
+    assert call(user, "post", f"/jobs/{made}/suspend", {})[1]["state"] == "suspended"
     grant(value=3)
     assert call(user, "post", f"/jobs/{made}/resume")[1]["state"] == "queued"
     assert [request.priority for request in load_queue(clock.now(), 10)] == [500]

@@ -1,6 +1,7 @@
 """What changes between the decision to move jobs and their stop, and while places are kept for them; and what viewers learn."""
 
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from django.db import transaction
@@ -57,6 +58,23 @@ def plan_for_another(cluster, submitter):
     Consolidation.objects.create(beneficiary=another, cluster=cluster, deadline_at=until, **figures, **costs)
 
 
+def wish_stops(*wanted):
+    """Users want these runs suspended at their next checkpoints; without ids, each run."""
+    ids = [one for one in wanted if isinstance(one, UUID)]
+    until = {"stop_wished_at": Now(), "stop_latest_at": Now() + timedelta(minutes=10)}
+    for job in Job.objects.filter(state="running", **({"id__in": ids} if ids else {})):
+        wish = {"stop_wish": {"then": "suspend", "by": "ada"}, "spec": job.spec | {"reports": True}}
+        Job.objects.filter(id=job.id).update(**wish, **until)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_instead_of_a_job_that_is_about_to_stop_another_one_moves(waiting, number):
+    ids = list(Job.objects.filter(state="running").order_by("id").values_list("id", flat=True))
+    wish_stops(ids[number])
+    operations.run_scheduling_cycle()
+    assert Move.objects.get().job_id == ids[1 - number]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -66,8 +84,9 @@ def plan_for_another(cluster, submitter):
         lambda *_: DatabaseHistory.objects.update_or_create(id=1, defaults={"accepted": "another"}),
         plan_window,
         plan_for_another,
+        wish_stops,
     ],
-    ids=["policy", "cordon", "silence", "history", "window", "plan"],
+    ids=["policy", "cordon", "silence", "history", "window", "plan", "wish"],
 )
 def test_nothing_is_stopped_if_what_decided_it_changes_before(cluster, submitter, waiting, monkeypatch, change):
     decided = []

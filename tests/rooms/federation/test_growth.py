@@ -119,6 +119,9 @@ def test_a_job_that_no_cluster_could_run_keeps_none_from_growing(grown, submitte
         ("its time is not known", lambda job: Job.objects.filter(id=job.id).update(spec=job.spec | {"estimated_seconds": None})),
         ("it soon ends", lambda job: Job.objects.filter(id=job.id).update(spec=job.spec | {"estimated_seconds": 3800})),
         ("it is suspended", lambda job: Job.objects.filter(id=job.id).update(suspend_requested_at=Now())),
+        ("it waits for a checkpoint", lambda job: Job.objects.filter(id=job.id).update(
+            spec=job.spec | {"reports": True}, stop_wish={"then": "suspend", "by": "ada"}, stop_wished_at=Now(),
+            stop_latest_at=Now() + timedelta(minutes=10))),
         ("its cluster is drained", lambda _: Cluster.objects.update(wish="draining")),
     ],
 )  # fmt: skip

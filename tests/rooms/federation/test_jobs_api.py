@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 TENANT = "acme/research"
 JOB_MEMBERS = {
     "id", "tenant", "name", "state", "reason", "labels", "spec", "created_by", "created_at", "started_at", "finished_at",
-    "suspend_requested_at", "exit_code", "progress", "artifacts", "failure", "attempt", "cost", "links",
+    "suspend_requested_at", "pending_stop", "exit_code", "progress", "artifacts", "failure", "attempt", "cost", "links",
 }  # fmt: skip
 ATTEMPT_MEMBERS = {
     "id", "number", "job", "cluster", "state", "object", "objects", "placement", "unit_price", "estimate", "reserved_at",

@@ -94,7 +94,7 @@ def sent_to(monkeypatch, call):
 @pytest.mark.parametrize("state", ["starting", "running", "unknown"])
 def test_it_reports_while_its_attempt_may_run(attempt, post, state):
     Attempt.objects.update(state=state)
-    assert post(attempt, reported(1, step=1)) == (200, {"is_new": True})
+    assert post(attempt, reported(1, step=1)) == (200, {"is_new": True, "checkpoint_wanted": False})
 
 
 @pytest.mark.parametrize("state", ["reserved", "created"])
@@ -162,13 +162,13 @@ def test_an_older_key_of_the_ring_still_counts_and_a_removed_one_does_not(attemp
 
 def test_a_repeated_or_late_report_changes_nothing(attempt, post):
     newest = reported(5, step=50, total_steps=100, loss=1.0, checkpoint={"reference": CHECKPOINT, "step": 50})
-    assert post(attempt, newest) == (200, {"is_new": True})
+    assert post(attempt, newest) == (200, {"is_new": True, "checkpoint_wanted": False})
     before = (
         Progress.objects.values("sequence", "step", "series", "reported_at").get(),
         Checkpoint.objects.values().get(),
     )
     for late in (newest, reported(4, step=1, loss=9.0, checkpoint={"reference": CHECKPOINT, "step": 1})):
-        assert post(attempt, late) == (200, {"is_new": False})
+        assert post(attempt, late) == (200, {"is_new": False, "checkpoint_wanted": False})
     after = (
         Progress.objects.values("sequence", "step", "series", "reported_at").get(),
         Checkpoint.objects.values().get(),
@@ -219,7 +219,7 @@ def test_an_attempt_that_reports_too_often_waits_whatever_it_sends(attempt, post
     assert post(attempt, reported(1000, step=1))[0] == 429
     assert post(make_attempt(reports=True), reported(1))[0] == 200
     Progress.objects.update(window_began_at=F("window_began_at") - timedelta(minutes=2))
-    assert post(attempt, reported(1001, step=1)) == (200, {"is_new": True})
+    assert post(attempt, reported(1001, step=1)) == (200, {"is_new": True, "checkpoint_wanted": False})
     assert AuditEntry.objects.count() == 0
 
 

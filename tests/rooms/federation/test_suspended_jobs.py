@@ -176,12 +176,19 @@ def test_the_api_suspends_and_resumes_it(fleet, submitter, client):
     job = submit(submitter, plain())
     headers = bearer(User.objects.get(id=submitter.user_id))
     for action, state, code in (("suspend", "suspended", "suspended"), ("resume", "queued", "resumed")):
-        for _ in "12":
-            answer = client.post(f"/api/v1/jobs/{job.id}/{action}", headers=headers)
+        # without a body, as of `curl -X POST` and `curl -d ''`, and with an empty one
+        for body, kind in (
+            (b"", ""),
+            (b"", "application/x-www-form-urlencoded"),
+            (b"", "application/json"),
+            (b"{}", "application/json"),
+        ):
+            answer = client.generic("POST", f"/api/v1/jobs/{job.id}/{action}", body, kind, headers=headers)
+            assert answer.status_code == 202, (action, kind, answer.content)
             shown = answer.json()
             assert (answer.status_code, shown["state"], shown["reason"]["code"]) == (202, state, code)
             assert bool(shown["suspend_requested_at"]) == (action == "suspend")
     client.post(f"/api/v1/jobs/{job.id}/cancel", headers=headers)
     for action in ("suspend", "resume"):
-        answer = client.post(f"/api/v1/jobs/{job.id}/{action}", headers=headers)
+        answer = client.generic("POST", f"/api/v1/jobs/{job.id}/{action}", headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (409, "state_conflict")
