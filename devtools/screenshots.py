@@ -90,6 +90,8 @@ FIRST_LINKS = {  # a page, where to find its address, and the link that leads th
     "invoice": ("/invoices/", "tbody a[href^='/invoices/']"),
     "budget": ("/budgets/", "main a[href^='/budgets/']:not([href*='set'])"),
 }
+FAILING = "tokyo", "a100-02"
+"""The demo's node with a failing GPU (`federation.management.demo`)."""
 OF_A_TENANT = {  # below a tenant's address
     "policy": "policy",
     "people": "people",
@@ -177,9 +179,22 @@ def _found_pages(visit: Visit) -> dict[str, str]:
         found |= _linked_pages(visit, found["organisation"])
     if "job-running" in found:
         found["job-logs"] = f"{found['job-running']}logs/"
+    if node := _failing_node(visit):
+        found["node"] = node
     if "cluster" in found:
         found["images"] = f"{found['cluster']}images/"
     return found
+
+
+def _failing_node(visit: Visit) -> str:
+    """The page of the demo's node with a failing GPU; empty if there is none."""
+    visit.page.goto(f"{visit.address}/clusters/")
+    cluster = visit.page.locator(".cluster-card a.title-link", has_text=FAILING[0]).first
+    if not cluster.count():
+        return ""
+    visit.page.goto(f"{visit.address}{cluster.get_attribute('href')}")
+    link = visit.page.locator("td a", has_text=FAILING[1]).first
+    return link.get_attribute("href") or "" if link.count() else ""
 
 
 def _linked_pages(visit: Visit, organisation: str) -> dict[str, str]:

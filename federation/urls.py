@@ -12,6 +12,7 @@ from .api import jobs as api
 from .api import kept_room as kept_room_api
 from .api import made_moves as made_moves_api
 from .api import moves as moves_api
+from .api import nodes as nodes_api
 from .api import partitions as partitions_api
 from .api import policies as policies_api
 from .api import preemptions as preemptions_api
@@ -38,6 +39,7 @@ from .web import (
     jobs,
     logs,
     moves,
+    nodes,
     partitions,
     policies,
     prepulls,
@@ -79,6 +81,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>", prepulls_api.PrepullPolicyView.as_view()),
     path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>/retry", prepulls_api.PrepullRetryView.as_view()),
     path("clusters/<uuid:cluster_id>/prepull-policies/<uuid:policy_id>/nodes", prepulls_api.PrepullNodesView.as_view()),
+    path("clusters/<uuid:cluster_id>/nodes/<str:node>", nodes_api.NodeView.as_view()),
+    path("clusters/<uuid:cluster_id>/nodes/<str:node>/history", nodes_api.NodeHistoryView.as_view()),
     path("clusters/<uuid:cluster_id>/partitions", partitions_api.PartitionsView.as_view()),
     path("clusters/<uuid:cluster_id>/staging-plans", staging_api.ClusterStagingView.as_view()),
     path("datasets/<uuid:dataset_id>/staging-plans", staging_api.StagingPlansView.as_view()),
@@ -131,6 +135,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/images/", prepulls.prepulls, name="prepulls"),
     path("clusters/<uuid:cluster_id>/images/declare/", prepulls.declare, name="prepull-declare"),
     path("clusters/<uuid:cluster_id>/images/<uuid:policy_id>/<slug:verb>/", prepulls.act, name="prepull-act"),
+    path("clusters/<uuid:cluster_id>/nodes/<str:node>/", nodes.node, name="node"),
     path("clusters/<uuid:cluster_id>/partitions/", partitions.partitions, name="partitions"),
     path("clusters/<uuid:cluster_id>/staging/", staging.on_cluster, name="cluster-staging"),
     path("datasets/<uuid:dataset_id>/staging/", staging.staging, name="staging"),

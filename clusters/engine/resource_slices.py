@@ -29,13 +29,16 @@ class SliceSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSeen:
-    """A ResourceClaim with its allocated devices, each as (driver, pool, name), without administrative access."""
+    """A ResourceClaim with its allocated devices, each as (driver, pool, name), without administrative access. `pod` is the
+    uid of the pod that it was made for, of our own claims; else empty.
+    """
 
     namespace: str
     name: str
     uid: str
     labels: Mapping[str, str]
     devices: tuple[tuple[str, str, str], ...]
+    pod: str = ""
 
 
 PoolKey = tuple[str, str]

@@ -91,6 +91,12 @@ SITES = (  # region, provider, kind, names
     ("on-prem-3", "", "cpu", ("lab", "warehouse")),
 )
 SICK, STALE = "ashburn", "toronto"
+CLAIMED = "tokyo"
+"""Its past runs claimed their GPUs, so that these are known."""
+FAILING_NODE, FAILING_DEVICE = "a100-02", 5
+"""A node of that cluster, and the GPU that has failed its runs for some weeks."""
+FAILS_SINCE = timedelta(days=25)
+FAILED_TEXT = "NVRM: Xid (PCI:0000:bb:00): 79, GPU has fallen off the bus."
 
 
 def _sites() -> Iterator[ClusterPlan]:

@@ -12,16 +12,27 @@ from billing.queries import price_book
 from clusters.models import Cluster, Flavor
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
-from federation.management.demo import FLEET, WORK, NodeGroup, Work
+from federation.management.demo import (
+    CLAIMED,
+    FAILED_TEXT,
+    FAILING_DEVICE,
+    FAILING_NODE,
+    FAILS_SINCE,
+    FLEET,
+    WORK,
+    NodeGroup,
+    Work,
+)
 from federation.management.past_places import PastPlaces, Stay
 from federation.models import Job
-from federation.operations.past_traffic import PastJob, record_past_jobs
+from federation.operations.past_traffic import PastFailure, PastJob, record_past_jobs
 from foundation.clock import now
 from tenancy.models import Tenant, User
 
 JOBS_A_DAY, JOBS_A_WEEKEND_DAY = 40, 14
 LAST_END = timedelta(seconds=60)
 """The age of the newest past job's end; later ends come from the simulation."""
+NVIDIA = "gpu.nvidia.com"
 WRITTEN_AT_ONCE = 100
 """Few enough that no statement reaches its time limit on a slow host."""
 COUNTED_AFTER = frozenset({0, 7})
@@ -92,25 +103,31 @@ def _past_job(
     offer: Offer,
     whose: tuple[Tenant, User],
     numbered: tuple[int, datetime, datetime],
-    nodes: Sequence[str],
+    nodes: Mapping[str, Sequence[int]],
     chance: random.Random,
 ) -> PastJob:
     (tenant, user), (number, started_at, ended_at) = whose, numbered
     roll = chance.random()
+    is_claimed = offer.cluster.name == CLAIMED and work.gpus > 0
+    fails = is_claimed and ended_at > now() - FAILS_SINCE and FAILING_DEVICE in nodes.get(FAILING_NODE, ())
     return PastJob(
         tenant=tenant,
         user=user,
         spec=read_spec(work.spec(number, {"demo": "history"}), Rules()),
         cluster=offer.cluster,
         flavor=offer.flavor,
-        nodes=nodes,
+        nodes=list(nodes),
+        devices=[[f"{NVIDIA}/{node}/gpu-{one}" for one in units] for node, units in nodes.items()]
+        if is_claimed
+        else (),
         unit_price=offer.unit_price,
         gpu_units=1 if work.mig else work.gpus,
         submitted_at=started_at - timedelta(seconds=chance.expovariate(1 / 90) + 3),
         started_at=started_at,
         ended_at=ended_at,
-        exit_code=1 if roll < 0.08 else 137 if roll < 0.1 else 0,  # noqa: PLR2004 - how often work fails here
-        is_cancelled=roll > 0.97,  # noqa: PLR2004 - or is cancelled
+        exit_code=1 if fails or roll < 0.08 else 137 if roll < 0.1 else 0,  # noqa: PLR2004 - how often work fails here
+        is_cancelled=roll > 0.97 and not fails,  # noqa: PLR2004 - or is cancelled
+        failed_device=PastFailure(FAILING_NODE, FAILED_TEXT) if fails else None,
     )
 
 

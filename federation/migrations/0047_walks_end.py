@@ -8,7 +8,7 @@ from foundation.rules import rules
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('federation', '0042_jobs_by_end'),
+        ('federation', '0044_pod_devices'),
     ]
 
     operations = [

@@ -3,11 +3,12 @@
 from datetime import datetime
 
 from django.contrib.postgres.constraints import ExclusionConstraint
-from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField, RangeOperators
+from django.contrib.postgres.fields import ArrayField, BigIntegerRangeField, DateTimeRangeField, RangeOperators
 from django.db import models
 from django.db.models import Case, F, Func, Q, Value, When
 from django.db.models.functions import Greatest, Now
 
+from federation.engine.claimed import LONGEST_DEVICE, MOST_DEVICES
 from federation.engine.intake.spec import MAX_INIT_STEPS
 
 from .jobs import Attempt, RemoteObject
@@ -55,6 +56,13 @@ class PodRun(models.Model):
     name = models.CharField(max_length=253)
     position = models.PositiveSmallIntegerField(default=0, help_text="The pod set's position.")
     node = models.CharField(max_length=253, blank=True)
+    devices = ArrayField(
+        models.CharField(max_length=LONGEST_DEVICE),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="The devices that claims gave it, as driver/pool/name; they only become more (trigger). Empty if not known.",
+    )
     phase = models.CharField(max_length=20)
     reason = models.CharField(
         max_length=300, blank=True, help_text="Why it waits or failed, with the cluster's own message."
@@ -121,6 +129,9 @@ class PodRun(models.Model):
                 | Q(finished_at__gte=F("started_at")),
                 name="pod_ends_after_it_starts",
             ),
+            models.CheckConstraint(
+                condition=Q(devices__len__lte=MOST_DEVICES), name="a_pod_has_a_bounded_number_of_devices"
+            ),
         ]
         indexes = [
             models.Index(fields=["attempt", "position", "index"], name="pods_of_attempts"),
@@ -129,6 +140,7 @@ class PodRun(models.Model):
                 condition=Q(node="", started_at=None, finished_at=None, is_gone=False),
                 name="pods_without_a_node",
             ),
+            models.Index(fields=["cluster_id", "node", "-id"], condition=~Q(node=""), name="pods_of_nodes"),
         ]
 
     def __str__(self) -> str:

@@ -1,10 +1,12 @@
 """A cluster's reports that are not recorded yet: the newest state of each object, and the objects that are gone."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from clusters.drivers import ClaimSeen, JobSeen, NodeSeen, PodSeen, SliceSeen, WatchEvent
-from clusters.engine.weights import KNOWN_UID, OBJECT
+from clusters.engine.weights import ENTRY, KNOWN_UID, OBJECT
+from federation.engine.claimed import device_names
 from federation.engine.names import LABEL_INSTALL, LABEL_PREPARATION
 from federation.operations import Observations
 
@@ -24,18 +26,29 @@ class Buffer:
         self._gone_pods: set[str] = set()
         self._vanished_pods: set[str] = set()
         """Those of the gone pods whose deletion was not seen: a new list lacks them."""
+        self._claimed: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+        """The devices of each pod by its claims, while these exist: each report of the pod has them, so that neither has to come first."""
+        self._pod_of_claim: dict[str, str] = {}
+        self._device_count = 0
+        self._devices: dict[str, frozenset[str]] = {}
+        """Devices of pods that are not recorded yet."""
         self._known_jobs: set[str] = set()
         self._known_pods: set[str] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._jobs or self._pods or self._gone_jobs or self._gone_pods)
+        return bool(self._jobs or self._pods or self._gone_jobs or self._gone_pods or self._devices)
 
     @property
     def weight(self) -> int:
         """The estimated size of the contents, in bytes."""
         of_jobs = len(self._known_jobs) + len(self._gone_jobs)
         of_pods = len(self._known_pods) + len(self._gone_pods) + len(self._vanished_pods)
-        return KNOWN_UID * (of_jobs + of_pods) + 2 * OBJECT * (len(self._jobs) + len(self._pods))
+        of_claims = len(self._pod_of_claim) + len(self._devices)
+        return (
+            KNOWN_UID * (of_jobs + of_pods)
+            + 2 * OBJECT * (len(self._jobs) + len(self._pods) + of_claims)
+            + ENTRY * self._device_count
+        )
 
     def add_jobs(self, event: WatchEvent) -> None:
         """Adds one event of `watch_jobs`."""
@@ -66,6 +79,43 @@ class Buffer:
         self._pods.update((pod.uid, pod) for pod in pods)
         self._forget(uids, self._known_pods, {}, self._gone_pods)
 
+    def add_claims(self, event: WatchEvent) -> None:
+        """Adds one event of `watch_claims`; ignores foreign claims. A pod keeps what a claim gave it when the claim is gone."""
+        claims = [one for one in event.objects if isinstance(one, ClaimSeen)]
+        if event.kind == "listed":
+            present = {claim.uid for claim in claims}
+            for uid in [uid for uid in self._pod_of_claim if uid not in present]:
+                self._drop_claim(uid)
+        for claim in claims:
+            if event.kind == "deleted":
+                self._drop_claim(claim.uid)
+            elif claim.pod and claim.labels.get(LABEL_INSTALL) == self._install:
+                self._put_claim(claim.uid, claim.pod, device_names(claim.devices))
+
+    def _put_claim(self, uid: str, pod: str, devices: frozenset[str]) -> None:
+        if not devices or self._claimed.get(pod, {}).get(uid) == devices:
+            return
+        self._drop_claim(uid)
+        self._claimed[pod][uid] = devices
+        self._pod_of_claim[uid] = pod
+        self._device_count += len(devices)
+        self._devices[pod] = self._devices.get(pod, frozenset()) | devices
+
+    def _drop_claim(self, uid: str) -> None:
+        pod = self._pod_of_claim.pop(uid, None)
+        if pod is not None:
+            self._device_count -= len(self._claimed[pod].pop(uid))
+            if not self._claimed[pod]:
+                del self._claimed[pod]
+
+    def _devices_of(self, pods: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        """The devices that are not recorded yet, and those of these pods."""
+        found = dict(self._devices)
+        for pod in pods:
+            if pod in self._claimed:
+                found[pod] = found.get(pod, frozenset()).union(*self._claimed[pod].values())
+        return {pod: sorted(devices) for pod, devices in found.items()}
+
     def _is_ours(self, pod: PodSeen) -> bool:
         """Whether it is the pod of an attempt: what prepares nodes is read by who asked for it."""
         return pod.labels.get(LABEL_INSTALL) == self._install and LABEL_PREPARATION not in pod.labels
@@ -85,8 +135,9 @@ class Buffer:
             gone_jobs=sorted(self._gone_jobs),
             gone_pods=sorted(self._gone_pods),
             vanished_pods=sorted(self._vanished_pods),
+            devices=self._devices_of(self._pods),
         )
-        self._jobs, self._pods = {}, {}
+        self._jobs, self._pods, self._devices = {}, {}, {}
         self._gone_jobs, self._gone_pods, self._vanished_pods = set(), set(), set()
         return taken
 
@@ -97,6 +148,8 @@ class Buffer:
         self._gone_jobs.update(taken.gone_jobs)
         self._gone_pods.update(taken.gone_pods)
         self._vanished_pods.update(taken.vanished_pods)
+        for pod, devices in taken.devices.items():
+            self._devices[pod] = self._devices.get(pod, frozenset()).union(devices)
 
 
 def only(kind: type[Seen], objects: Sequence[Any]) -> list[Seen]:

@@ -239,6 +239,8 @@ class Feed:
     def _take_claims(self, event: WatchEvent) -> None:
         self._alive_at["claims"] = clock.monotonic()
         self._inventory.see_claims(event.kind, only(ClaimSeen, event.objects))
+        self._buffer.add_claims(event)
+        self._news.set()
 
     def _take_jobs(self, event: WatchEvent) -> None:
         self._buffer.add_jobs(event)

@@ -6,7 +6,7 @@ nothing. Observations may arrive late, twice and in any order: terminal states a
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -44,6 +44,7 @@ from . import diagnoses, figures, transitions
 from .consequences import Ending
 from .endings import OBJECT_DELETED, end_attempts
 from .failures import Judged, judge_failures, stop_for_another
+from .pod_devices import record_devices
 from .reopening import Changed, reopen_settled
 from .setting_aside import in_parts
 from .true_ends import LateEnd, correct_assumed_runs
@@ -61,6 +62,8 @@ class Observations:
     gone_pods: Sequence[str] = ()
     vanished_pods: Sequence[str] = ()
     """The gone objects that were missing in a list: their end was not seen."""
+    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The devices that claims gave to pods, by the pods' uids."""
 
     def of(self, owners: Collection[str]) -> "Observations":
         """The reports on the Jobs with these uids and on their pods. Gone pods of which nothing else is reported count
@@ -73,6 +76,7 @@ class Observations:
             gone_jobs=[uid for uid in self.gone_jobs if uid in owners],
             gone_pods=[uid for uid in self.gone_pods if owner_of.get(uid, NO_JOB) in owners],
             vanished_pods=[uid for uid in self.vanished_pods if owner_of.get(uid, NO_JOB) in owners],
+            devices={uid: names for uid, names in self.devices.items() if owner_of.get(uid, NO_JOB) in owners},
         )
 
     @property
@@ -115,6 +119,7 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         _mark_vanished(cluster_id, seen.vanished_pods)
         _mark_gone(cluster_id, seen.gone_pods, at)
         refused, changed, late = _record_pods(cluster_id, known, seen, at)
+        record_devices(cluster_id, seen.devices)
         refused.update(_record_outcomes(known, seen.jobs, at))
         concerned = {item.attempt_id for item in known.values()}
         begun = _begun(concerned)
@@ -172,7 +177,7 @@ SELECT pod.remote_object_id, pod.uid, pod.index, pod.place,
    AND (pod.index = asked.index OR asked.index IS NULL)
 """
 SEEN_COLUMNS = columns_of(
-    PodRun, without={"first_seen_at", "id", "initializing_at", "last_seen_at", "part", "resumed_at"}
+    PodRun, without={"devices", "first_seen_at", "id", "initializing_at", "last_seen_at", "part", "resumed_at"}
 )
 UPSERT_PODS = f"""
 {insertion(PodRun, SEEN_COLUMNS, alias="pod")}
@@ -339,9 +344,8 @@ def _begun(attempt_ids: set[UUID]) -> list[UUID]:
 def _words(known: Mapping[str, Asked], jobs: Sequence[JobSeen]) -> Mapping[UUID, list[str]]:
     """The failure messages of failed Jobs, by attempt."""
     said: dict[UUID, list[str]] = defaultdict(list)
-    for job in jobs:
-        if job.outcome == "failed" and job.uid in known:
-            said[known[job.uid].attempt_id].append(f"{job.reason}: {job.message}")
+    for job in (one for one in jobs if one.outcome == "failed" and one.uid in known):
+        said[known[job.uid].attempt_id].append(f"{job.reason}: {job.message}")
     return said
 
 

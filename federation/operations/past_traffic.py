@@ -16,17 +16,28 @@ from django.db import transaction
 from billing.operations import ObservedRun, record_runs
 from clusters.models import Cluster, Flavor
 from federation.engine import names
+from federation.engine.failures.rules import FailureClass, Step
 from federation.engine.intake.normal_form import shape_of, spec_json
 from federation.engine.intake.spec import JobSpec
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.objects import rendering
-from federation.models import Attempt, Job, JobEvent, PodRun, PriorityClass, RemoteObject
+from federation.models import Attempt, Diagnosis, Job, JobEvent, PodRun, PriorityClass, RemoteObject
 from foundation.ids import id_at
 from placement.values.reason_codes import ReasonCode
 from tenancy.models import Tenant, User
 
+from .lost_work import record_lost_work
+
 HANDED_OVER = timedelta(seconds=2)
 """The time from placement to the first pod's start."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastFailure:
+    """A device of a node that failed, with what the log says."""
+
+    node: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,9 @@ class PastJob:
     ended_at: datetime
     exit_code: int
     is_cancelled: bool = False
+    devices: Sequence[Sequence[str]] = ()
+    """The devices of each of its pods, as driver/pool/name; empty if they are not known."""
+    failed_device: PastFailure | None = None
 
     @property
     def outcome(self) -> str:
@@ -77,6 +91,8 @@ def record_past_jobs(past: Sequence[PastJob]) -> None:
         PodRun.objects.bulk_create(chain.from_iterable(pods))
         JobEvent.objects.bulk_create(event for one, job, attempt, _ in whole for event in _events(one, job, attempt))
         record_runs([_run(one, job, attempt, pod) for one, job, attempt, ran in whole for pod in ran])
+        Diagnosis.objects.bulk_create(_diagnosis(one, attempt) for one, _, attempt, _ in whole if one.failed_device)
+        record_lost_work([attempt.id for one, _, attempt, _ in whole if one.failed_device])
 
 
 def _job(past: PastJob, priority_class: PriorityClass) -> Job:
@@ -164,10 +180,28 @@ def _pods(past: PastJob, remote: RemoteObject) -> list[PodRun]:
             finished_at=past.ended_at,
             exit_code=past.exit_code,
             is_gone=True,
+            devices=list(past.devices[index]) if past.devices else [],
+            first_seen_at=past.started_at,
             observed_at=past.ended_at,
         )
         for index, node in enumerate(past.nodes)
     ]
+
+
+def _diagnosis(past: PastJob, attempt: Attempt) -> Diagnosis:
+    failure = past.failed_device
+    assert failure is not None
+    return Diagnosis(
+        attempt=attempt,
+        failure_class=FailureClass.DEVICE,
+        own_class=FailureClass.DEVICE,
+        text=failure.text,
+        rule="Default: device",
+        step=Step.STOP,
+        node=failure.node,
+        asked_at=past.ended_at,
+        judged_at=past.ended_at,
+    )
 
 
 def _events(past: PastJob, job: Job, attempt: Attempt) -> list[JobEvent]:

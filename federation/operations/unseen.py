@@ -37,6 +37,7 @@ UNSEEN = {"node": "", "phase": "Unknown", "reason": WHY, "disruption": "", "is_e
 UNSEEN_COLUMNS = columns_of(
     PodRun,
     without={
+        "devices",
         "ending",
         "exit_code",
         "first_seen_at",

@@ -51,14 +51,18 @@ NO_EVIDENCE = [
 ]
 """Ends that say nothing of the cluster."""
 
-RUNS = """
+IS_BLAMED = """
+       coalesce(diagnosis.node = pod.node AND (diagnosis.failure_class = ANY(%(blamed)s) OR diagnosis.own_class = ANY(%(blamed)s)
+                OR diagnosis.own_class = ANY(%(if_fast)s) AND ended.finished_at - ended.started_at < %(fast)s), false)"""
+"""A column for a statement on a pod and its attempt, `ended`: whether its failure is blamed on its node."""
+BLAME = {"blamed": BLAMED, "if_fast": BLAMED_IF_FAST, "fast": FAST}
+RUNS = f"""
 WITH ended AS (
     SELECT id, cluster_id, job_id, finished_at, started_at FROM federation_attempt
      WHERE settled_at > %(since)s AND started_at IS NOT NULL ORDER BY settled_at DESC LIMIT %(most)s
 )
 SELECT DISTINCT ended.cluster_id, pod.node, ended.job_id, tenant.path, owner.path, ended.finished_at,
-       coalesce(diagnosis.node = pod.node AND (diagnosis.failure_class = ANY(%(blamed)s) OR diagnosis.own_class = ANY(%(blamed)s)
-                OR diagnosis.own_class = ANY(%(if_fast)s) AND ended.finished_at - ended.started_at < %(fast)s), false)
+       {IS_BLAMED}
   FROM ended
   JOIN federation_podrun AS pod ON pod.attempt_id = ended.id AND pod.node <> ''
   JOIN federation_job AS job ON job.id = ended.job_id
@@ -96,9 +100,7 @@ class Ends:
 
 def node_runs(now: datetime) -> list[NodeRun]:
     """The runs of the last day on each node. What was seen of a node before jobs last stopped avoiding it does not count."""
-    asked: dict[str, Any] = {
-        "since": now - NODE_PERIOD, "most": MOST_ATTEMPTS, "blamed": BLAMED, "if_fast": BLAMED_IF_FAST, "fast": FAST,
-    }  # fmt: skip
+    asked: dict[str, Any] = {"since": now - NODE_PERIOD, "most": MOST_ATTEMPTS, **BLAME}
     ends = clusters.queries.last_ends()
     with connection.cursor() as cursor:
         cursor.execute(RUNS, asked)

@@ -148,12 +148,13 @@ def _taints(
         return {}
     rows = Node.objects.filter(cluster_id__in={place[0] for place in wanted}, name__in={place[1] for place in wanted})
     return {
-        (cluster_id, name): tuple(_taint_text(taint) for taint in taints)
+        (cluster_id, name): tuple(taint_text(taint) for taint in taints)
         for cluster_id, name, taints in rows.exclude(taints=[]).values_list("cluster_id", "name", "taints")
     }
 
 
-def _taint_text(taint: Mapping[str, str]) -> str:
+def taint_text(taint: Mapping[str, str]) -> str:
+    """A node's taint as `key=value:effect`."""
     return f"{taint.get('key', '')}={taint.get('value', '')}:{taint.get('effect', '')}"
 
 

@@ -17,6 +17,7 @@ from federation.operations.suspension import request_resumption, request_suspens
 from federation.queries.consolidations import ConsolidationView, newest_plans
 from federation.queries.gpu_models import short_names
 from federation.queries.made_moves import MoveView, newest_moves
+from federation.queries.nodes import managed_clusters
 from federation.queries.pages import JOB_LIST_FILTERS, JobList, JobView, job_list, job_view
 from federation.queries.pending_stops import WAIT, PendingStop, shown_stop
 from foundation.pages import Form, asked, show, typed
@@ -60,6 +61,8 @@ class JobPage:
     """The stop that waits for its next checkpoint."""
     may_wait: bool
     """Whether a stop of it can wait for a checkpoint."""
+    managed: frozenset[UUID]
+    """The clusters of its attempts that the viewer manages, and whose nodes' histories are open to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
         short_models=short_names(actor, (name for one in view.pod_sets for name in one.gpu_models)),
         pending_stop=stop,
         may_wait=may_wait,
+        managed=managed_clusters(actor, {attempt.cluster_id for attempt in view.attempts if attempt.failure}),
     )
     return show(request, "federation/job.html", shown, live="federation/job_poll.html")
 

@@ -65,7 +65,7 @@ def every_path(user):
     keep_nodes_for(job)
     cluster, tenant = Cluster.objects.get(name="north"), job.tenant
     reserved = reserve(user) if not Reservation.objects.exists() else Reservation.objects.get().id
-    return [*PATHS, f"/jobs/{job.id}/", f"/jobs/{job.id}/logs/", f"/clusters/{cluster.id}/", f"/tenants/{tenant.id}/",
+    return [*PATHS, f"/jobs/{job.id}/", f"/jobs/{job.id}/logs/", f"/clusters/{cluster.id}/", f"/clusters/{cluster.id}/nodes/{cluster.nodes.all()[0].name}/", f"/tenants/{tenant.id}/",
             *(f"/tenants/{tenant.id}/{part}/" for part in OF_A_TENANT.values()), f"/people/{user.id}/",
             *(f"/tenants/{b.tenant_id}/roles/{b.id}/" for b in RoleBinding.objects.filter(user=user)[:1]),
             f"/jobs/new/?from={job.id}", f"/reservations/{reserved}/"]  # fmt: skip

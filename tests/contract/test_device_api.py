@@ -136,6 +136,19 @@ def test_an_allocation_is_read_but_an_administrators_look_and_other_drivers_devi
     assert [found.devices for found in event.objects] == [(("gpu.nvidia.com", "p", "gpu-0"),), (), (), ()]
 
 
+def test_our_claim_names_the_pod_that_controls_it_and_a_foreign_one_does_not():
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-1", "controller": True}
+    owners = [[pod], [pod | {"controller": False}], [pod | {"kind": "Other"}], [], None]
+    labels = {"switchyard.dev/install": "us"}
+    claims = []
+    for number, references in enumerate([*owners, [pod]]):
+        claim = stored(allocated_claim(f"c{number}", ("gpu.nvidia.com", "p", "gpu-0")))
+        claim["metadata"] |= {"ownerReferences": references, "labels": labels if number < len(owners) else {}}
+        claims.append(claim)
+    event, _ = first_event(["v1"], {f"{GROUP}/v1/resourceclaims": (200, listed(*claims))}, claims=True)
+    assert [found.pod for found in event.objects] == ["pod-1", "", "", "", "", ""]
+
+
 STRANGE: dict[str, dict[str, Any]] = {
     "no spec": {},
     "no pool": {"spec": {"driver": "gpu.nvidia.com", "nodeName": "n1"}},

@@ -108,6 +108,7 @@ def test_a_pod_runs_on_the_devices_that_it_claims_and_gives_them_back(world: Wor
 
     pod, claim, waiting, late = in_namespace(world, use)
     assert pod.node == late.node == "gpu-1"
+    assert claim.pod == pod.uid
     assert {device for _, _, device in claim.devices} == {"gpu-0", "gpu-1"}
     assert {(driver, pool) for driver, pool, _ in claim.devices} == {("gpu.nvidia.com", name)}
     assert claim.labels["switchyard.dev/install"] == INSTALL

@@ -13,7 +13,7 @@ from clusters.engine.claimable import ATTRIBUTES, DRIVERS, DeviceSeen
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
-from .shapes import Meta, Struct
+from .shapes import Meta, OwnedMeta, Struct, controller_of
 
 _KEEPS_OUT = frozenset({"NoSchedule", "NoExecute"})
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -95,7 +95,7 @@ class _ClaimStatus(Struct):
 class Claim(Struct):
     """A ResourceClaim."""
 
-    metadata: Meta
+    metadata: OwnedMeta
     status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)
 
 
@@ -115,20 +115,22 @@ def slice_seen(found: Slice) -> SliceSeen:
 
 
 def claim_seen(found: Claim) -> ClaimSeen:
-    """The port's view of a ResourceClaim. It omits the labels of foreign claims."""
+    """The port's view of a ResourceClaim. It omits the labels and the pod of foreign claims."""
     labels = found.metadata.labels or _NO_LABELS
     allocation = found.status.allocation
     results = (allocation.devices.results if allocation else None) or ()
+    is_known = INSTALL_LABEL in labels
     return ClaimSeen(
         namespace=found.metadata.namespace,
         name=found.metadata.name,
         uid=found.metadata.uid,
-        labels=labels if INSTALL_LABEL in labels else _NO_LABELS,
+        labels=labels if is_known else _NO_LABELS,
         devices=tuple(
             (each.driver, each.pool, each.device)
             for each in results
             if each.driver in DRIVERS and not each.admin_access
         ),
+        pod=controller_of(found.metadata, "v1", "Pod") if is_known else "",
     )
 
 

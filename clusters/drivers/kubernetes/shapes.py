@@ -67,8 +67,8 @@ class WhoItIs(Struct):
     metadata: _OwnMeta
 
 
-class _PodMeta(Meta):
-    """Decodes owners only for our own pods."""
+class OwnedMeta(Meta):
+    """Decodes owners only of our own objects."""
 
     owner_references: msgspec.Raw = msgspec.Raw()
 
@@ -153,7 +153,7 @@ class _PodStatus(Struct):
 
 
 class Pod(Struct):
-    metadata: _PodMeta
+    metadata: OwnedMeta
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
@@ -239,7 +239,7 @@ def pod_seen(pod: Pod) -> PodSeen:
         exit_code=exit_code,
         is_terminating=pod.metadata.deletion_timestamp is not None,
         gates=tuple(gate.name for gate in pod.spec.scheduling_gates) if pod.spec.scheduling_gates else (),
-        owner=_controlling_job(pod.metadata) if is_known else "",
+        owner=controller_of(pod.metadata, "batch/v1", "Job") if is_known else "",
         index=_index(pod.metadata) if is_known else None,
         disruption=_disruption(pod.status) if is_known else "",
         image=_image(pod.spec) if is_known else "",
@@ -287,16 +287,18 @@ def _pull_seconds(status: _PodStatus) -> int | None:
 _owners_decoder = msgspec.json.Decoder(list[_Owner] | None)
 
 
-def _controlling_job(metadata: _PodMeta) -> str:
-    """The uid of the Job that controls the pod: the API server allows one controller per object."""
+def controller_of(metadata: OwnedMeta, api_version: str, kind: str) -> str:
+    """The uid of the object of this kind that controls it: the API server allows one controller per object. Empty if
+    something else does, or nothing.
+    """
     said = metadata.owner_references
     for owner in (decode(_owners_decoder, said) if bytes(said) else None) or ():
         if owner.controller:
-            return owner.uid if (owner.api_version, owner.kind) == ("batch/v1", "Job") else ""
+            return owner.uid if (owner.api_version, owner.kind) == (api_version, kind) else ""
     return ""
 
 
-def _index(metadata: _PodMeta) -> int | None:
+def _index(metadata: OwnedMeta) -> int | None:
     text = (metadata.labels or {}).get(_INDEX, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 

@@ -191,7 +191,9 @@ class Claim(msgspec.Struct):
 
     def seen(self) -> ClaimSeen:
         """The port's view."""
-        return ClaimSeen(self.namespace, self.name, self.uid, self.labels, self.devices)
+        return ClaimSeen(
+            self.namespace, self.name, self.uid, self.labels, self.devices, self.pod_uid if self.labels else ""
+        )
 
 
 def _instant(seconds: float | None) -> datetime | None:

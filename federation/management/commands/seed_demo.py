@@ -20,17 +20,20 @@ from billing.operations.exchange import import_reference_rates, set_billing_curr
 from billing.operations.prices import NewPrice, create_price
 from clusters.drivers.simulated import Node, add_foreign_pod, begin_trouble, path_of
 from clusters.engine.inventory import NOTHING, ForeignUse
-from clusters.models import Cluster, Dataset, Flavor
-from clusters.operations import cordon_cluster, record_inventory, register_simulated
+from clusters.models import AvoidedNode, Cluster, Dataset, Flavor
+from clusters.operations import avoid_node, cordon_cluster, record_inventory, register_simulated
 from clusters.operations.datasets import Location, create_dataset
 from federation.management.demo import (
     ADMIN,
     BILLED_IN,
     BORROWING,
     BUDGETS,
+    CLAIMED,
     COMMITMENTS,
     DATASETS,
     DOLLARS_A_EURO,
+    FAILING_NODE,
+    FAILS_SINCE,
     FLEET,
     LIMITS,
     LIVE,
@@ -54,10 +57,11 @@ from federation.management.demo import (
 )
 from federation.management.past_telemetry import recommend, record_past_telemetry
 from federation.management.past_work import count_rows, record_past_work
-from federation.models import Job, PrepullPolicy, Reservation
+from federation.models import Diagnosis, Job, PodRun, PrepullPolicy, Reservation
 from federation.operations.prepull_policies import WantedPolicy, make_prepull_policy
 from federation.operations.reservations import make_reservation
 from federation.operations.submission import submit_job
+from federation.operations.weighing import AVOIDED_FOR
 from foundation.clock import now
 from foundation.commands import GatewayCommand
 from quotas.engine.holds import CEILING
@@ -98,6 +102,7 @@ class Command(GatewayCommand):
         _euros()
         _limits()
         past = record_past_work(tenants, people, days)
+        _failing_node()
         count_rows()
         _budgets()
         _commitments(organisation)
@@ -147,6 +152,17 @@ def _cluster(organisation: Tenant, plan: ClusterPlan) -> Cluster:
         cordon_cluster(SYSTEM, cluster.id)
     _trouble(cluster, plan)
     return cluster
+
+
+def _failing_node() -> None:
+    """Jobs avoid the node whose GPU failed runs."""
+    cluster = Cluster.objects.get(name=CLAIMED)
+    failed = Diagnosis.objects.filter(attempt__cluster=cluster, node=FAILING_NODE)
+    if failed.exists() and not AvoidedNode.objects.filter(cluster=cluster).exists():
+        runs = PodRun.objects.filter(cluster_id=cluster.id, node=FAILING_NODE, devices__len__gt=0)
+        counts = {"failures": failed.count(), "runs": runs.filter(first_seen_at__gt=now() - FAILS_SINCE).count()}
+        reason = "{failures} of its last {runs} runs failed.".format(**counts)
+        avoid_node(cluster.id, FAILING_NODE, reason, counts, AVOIDED_FOR, most=1)
 
 
 def _trouble(cluster: Cluster, plan: ClusterPlan) -> None:

@@ -77,6 +77,7 @@ def test_a_job_runs_to_its_end_on_gpus_that_it_claims_and_is_metered_like_any_ot
     observe_until(lambda: states_of(job) == ["succeeded"] and UsageSegment.objects.exists())
     run = PodRun.objects.get(attempt__job=job)
     assert (run.node, run.exit_code) == ("h100-000", 0)
+    assert run.devices == [f"gpu.nvidia.com/h100-000/gpu-{number}" for number in range(4)]
     meter = Meter.objects.get()
     assert (meter.flavor, meter.gpu_units) == ("h100-80gb", 4)
     assert UsageSegment.objects.get().gpu_milliseconds >= 4 * 2000

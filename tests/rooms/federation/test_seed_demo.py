@@ -22,14 +22,16 @@ from clusters.models import Cluster, Dataset, Flavor
 from clusters.queries.capacity import freshness_of
 from clusters.queries.history import history_begins
 from devtools.demo_history import begin_earlier
-from federation.management.demo import SICK, STALE
+from federation.management.demo import CLAIMED, FAILING_DEVICE, FAILING_NODE, SICK, STALE
 from federation.models import Attempt, Job, PrepullPolicy, Reservation
 from federation.queries.history import past_jobs
+from federation.queries.nodes import node_summary
 from federation.queries.proof import disagreements
 from foundation.clock import now
 from quotas.models import QuotaLimit
 from simulator.traces import read_trace
 from tenancy.models import Tenant, User
+from tests.builders import actor_for
 from tests.kept_rows import written_once
 
 pytestmark = pytest.mark.django_db
@@ -149,6 +151,16 @@ def test_the_demos_nodes_were_there_before_its_jobs_and_no_hour_of_them_was_sold
     assert [error for day in judged for error in day.errors] == []
     used = {hour.node for day in judged for hour in day.hours if hour.balance.charged}
     assert len(used) > 20
+
+
+def test_a_gpu_of_the_demo_fails_and_jobs_avoid_its_node(demo):
+    admin = actor_for(User.objects.get(email=demo.told["email"]))
+    found = node_summary(admin, Cluster.objects.get(name=CLAIMED).id, FAILING_NODE)
+    rates = {one.name: one.rate for one in found.devices}
+    worst = max(rates, key=lambda name: rates[name].share or 0)
+    assert (worst, rates[worst].is_above(found.others)) == (f"gpu-{FAILING_DEVICE}", True)
+    assert found.avoided is not None
+    assert found.avoided.reason.startswith(f"{found.whole.failures['device']} of its last ")
 
 
 @pytest.mark.long  # to post three months takes thirty seconds of a core
