@@ -27,7 +27,7 @@ from .waterfall import Waterfall, waterfall_of
 WEEKS = 13
 TINTS = 6
 NAMED_WIDTH, NAMED_HEIGHT = 9.0, 9.0
-"""A box of at least so many per cent of the picture has its name in it."""
+"""In per cent of the picture: a smaller box has no name in it."""
 FRAME = Box(0, 0, 100, 100)
 ASPECT = 2.5
 """The picture's width as a multiple of its height, on a wide screen."""
@@ -35,7 +35,7 @@ ASPECT = 2.5
 
 @dataclass(frozen=True, slots=True)
 class TreeBox:
-    """A tenant's part of what tenants bear, in per cent of the picture; `tint` tells those apart that lie below one tenant."""
+    """A tenant's part of what tenants bear, in per cent of the picture; `tint` is that of its department."""
 
     tenant: str
     name: str

@@ -53,6 +53,12 @@ def moved():
     return team
 
 
+def report_of(path, span, words=(), **more):
+    """The report of all."""
+    start, until = span
+    return usage_report(SYSTEM, path, start, until, words, **more)
+
+
 def by_hand(span):
     """{current path: GPU-milliseconds} by walking over all segments."""
     found = defaultdict(Fraction)
@@ -65,7 +71,7 @@ def by_hand(span):
 
 @pytest.mark.parametrize("span", SPANS, ids=str)
 def test_each_tenant_has_all_that_it_used_under_its_path_of_now(moved, span):
-    report = usage_report(SYSTEM, "acme", *span, ["tenant"], as_is=True)
+    report = report_of("acme", span, ["tenant"], as_is=True)
     assert {row.keys["tenant"]: row.gpu_milliseconds for row in report.rows} == by_hand(span)
     assert {row.keys["tenant"] for row in report.rows} <= {"acme/ten", "acme/two", "acme/two/one"}
     assert report.as_is
@@ -76,7 +82,7 @@ def test_each_tenant_has_all_that_it_used_under_its_path_of_now(moved, span):
     "words", [(), ("tenant",), ("cluster", "day"), ("tenant", "user", "job"), tuple(GROUPS)], ids=str
 )
 def test_an_organisation_has_the_same_totals_both_ways_and_the_same_rows_without_paths(moved, span, words):
-    was, now = (usage_report(SYSTEM, "acme", *span, words, as_is=as_is) for as_is in (False, True))
+    was, now = (report_of("acme", span, words, as_is=as_is) for as_is in (False, True))
     assert now.totals == was.totals
     assert now.total.corrections
     assert (now.total.credits != 0) == (span[0] < at(4, 5))
