@@ -241,7 +241,7 @@ def test_names_of_fields_are_those_that_files_and_requests_have():
          " pods vendor gpu_memory_mib interruptions_per_hour")),
         (fleetfile.CHANGE_FIELDS, "at_hours flavor price"),
         (reading.TOP, "apiVersion kind tenants priority_classes"),
-        (reading.OF_TENANT, "path kind labels weight limits user_limits submission_limit roles budgets invoice_terms"),
+        (reading.OF_TENANT, "path kind labels weight limits class_limits user_limits submission_limit roles budgets invoice_terms"),
         (reading.KNOWN[items.Kind.LIMIT], "resource clusters nominal borrowing_limit lending_limit reclaims reclaim_after"),
         (reading.KNOWN[items.Kind.USER_LIMIT], "resource most"),
         (reading.KNOWN[items.Kind.SUBMISSION_LIMIT], "most_waiting jobs_per_minute"),

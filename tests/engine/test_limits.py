@@ -200,7 +200,7 @@ def test_names_of_fields_are_those_of_the_reference():
         (failure_rules.MEMORY_FIELDS, "factor most"),
         (local_state.PORT_FIELDS, "name number"),
         (local_state.SCRATCH_FIELDS, "size path"),
-        (mounts.MOUNT_FIELDS, "storage path sub_path read_only"),
+        (mounts.MOUNT_FIELDS, "storage path sub_path read_only size"),
         (secrets_of_jobs.SECRET_FIELDS, "secret env file"),
         (work.DATA_FIELDS, "name read stage"),
         (pods.GPU_FIELDS, "count models mig fraction vendor"),
