@@ -3,6 +3,8 @@
 from django.db import models
 from django.db.models.functions import Now
 
+from .finite import finite
+
 
 class Lease(models.Model):
     """The right to do one named thing until `expires_at`. `token` increases with every new holder and fences stale
@@ -48,6 +50,9 @@ class Routine(models.Model):
     beat_at = models.DateTimeField(null=True)
     seconds = models.FloatField(default=0.0, db_default=0.0)
     error = models.CharField(max_length=500, default="", db_default="", blank=True)
+
+    class Meta:
+        constraints = [finite("routine_numbers_are_finite", "seconds")]
 
     def __str__(self) -> str:
         return self.name

@@ -5,6 +5,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+from foundation.finite import finite
 from foundation.ids import new_id
 
 from .jobs import Job
@@ -39,6 +40,9 @@ class Consolidation(models.Model):
 
     class Meta:
         constraints = [
+            finite(
+                "consolidation_numbers_are_finite", "gain_gpu_seconds", "cost_gpu_seconds", "lost_gpu_seconds", "share"
+            ),
             models.UniqueConstraint(
                 fields=["beneficiary"], condition=Q(ended_at__isnull=True), name="one_live_consolidation_per_job"
             ),

@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState
+from foundation.finite import finite
 from foundation.ids import new_id
 from foundation.states import Lifecycle
 from tenancy.models import Tenant, User
@@ -203,6 +204,7 @@ class Attempt(models.Model):
 
     class Meta:
         constraints = [
+            finite("attempt_numbers_are_finite", "unit_price", "pace"),
             models.UniqueConstraint(
                 fields=["job"], condition=Q(state__in=LIVE_ATTEMPT_STATES), name="one_live_attempt_per_job"
             ),

@@ -7,6 +7,8 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from foundation.finite import finite
+
 from .consolidations import Consolidation
 from .jobs import Attempt, Job
 
@@ -87,6 +89,7 @@ class Move(models.Model):
 
     class Meta:
         constraints = [
+            finite("move_numbers_are_finite", "price_from", "price_to", "saving", "price_of_move"),
             models.CheckConstraint(
                 condition=Q(
                     cause__in=["user", "drain", "maintenance", "spot", "consolidation", "growth", "price", "deadline"]

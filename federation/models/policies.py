@@ -9,6 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from federation.engine.intake.spec import CAPACITY_TYPES
+from foundation.finite import finite
 from placement.values.consolidation import CONSOLIDATION
 from placement.values.strategies import BOUNDS, STRATEGY_NAMES
 from tenancy.models import Tenant
@@ -82,6 +83,7 @@ class PolicyWeight(models.Model):
 
     class Meta:
         constraints = [
+            finite("policy_weight_numbers_are_finite", "value"),
             models.UniqueConstraint(fields=["policy", "strategy", "term"], name="one_weight_per_strategy_and_term"),
             models.CheckConstraint(condition=Q(strategy__in=STRATEGY_NAMES), name="weighed_strategy_is_known"),
             models.CheckConstraint(

@@ -7,6 +7,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+from foundation.finite import finite
 from foundation.ids import new_id
 from placement.values.preemption import MOST_TIMES_PREEMPTED
 
@@ -49,6 +50,7 @@ class Preemption(models.Model):
 
     class Meta:
         constraints = [
+            finite("preemption_numbers_are_finite", "cost_gpu_seconds"),
             models.UniqueConstraint(
                 fields=["beneficiary"], condition=Q(ended_at__isnull=True), name="one_live_preemption_per_beneficiary"
             ),
@@ -107,6 +109,7 @@ class PreemptionVictim(models.Model):
 
     class Meta:
         constraints = [
+            finite("preemption_victim_numbers_are_finite", "cost_gpu_seconds"),
             models.CheckConstraint(condition=Q(ran_seconds__gte=F("shield_seconds")), name="a_victims_shield_is_kept"),
             models.CheckConstraint(
                 condition=Q(times_preempted__lt=MOST_TIMES_PREEMPTED), name="a_job_is_preempted_a_few_times_at_most"

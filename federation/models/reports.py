@@ -4,6 +4,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from foundation.finite import finite
+
 from .jobs import Attempt
 
 
@@ -30,6 +32,7 @@ class Progress(models.Model):
 
     class Meta:
         constraints = [
+            finite("progress_numbers_are_finite", "loss"),
             models.CheckConstraint(
                 condition=(Q(step__isnull=True) | Q(step__gte=0))
                 & (Q(total_steps__isnull=True) | Q(total_steps__gte=1)),

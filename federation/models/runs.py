@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from foundation.finite import finite
 from tenancy.models import Tenant, User
 
 
@@ -54,6 +55,7 @@ class EstimateRecord(models.Model):
 
     class Meta:
         constraints = [
+            finite("estimate_record_numbers_are_finite", "stated_seconds", "taken_seconds"),
             models.UniqueConstraint(fields=["tenant", "user"], name="one_estimate_record_per_tenant_and_user"),
             models.CheckConstraint(
                 condition=Q(stated_seconds__gte=60, taken_seconds__gte=60), name="estimate_record_is_of_runs"

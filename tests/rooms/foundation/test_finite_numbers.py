@@ -1,11 +1,11 @@
-"""No numeric column of money, quota or inventory takes what is not a number: in PostgreSQL `NaN >= 0` is true."""
+"""No numeric column takes what is not a number: in PostgreSQL `NaN >= 0` is true."""
 
 import pytest
 from django.apps import apps
 from django.db import DataError, IntegrityError, connection, models, transaction
 
 pytestmark = pytest.mark.django_db
-ROOMS = ("billing", "clusters", "quotas", "tenancy")
+ROOMS = ("billing", "clusters", "federation", "foundation", "quotas", "tenancy")
 COLUMNS = [
     (model._meta.db_table, field.column)
     for room in ROOMS
