@@ -3,6 +3,7 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.datetime
+import foundation.finite
 import foundation.ids
 from django.db import migrations, models
 
@@ -43,7 +44,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'indexes': [models.Index(fields=['organisation', 'state'], name='recommendations_by_state')],
-                'constraints': [models.UniqueConstraint(fields=('tenant', 'kind', 'subject', 'currency'), name='one_recommendation_a_subject'), models.CheckConstraint(condition=models.Q(('kind__in', ['idle', 'late_failures', 'smaller', 'cheaper', 'spot', 'unused_commitment', 'missing_label'])), name='recommendation_kind_is_known'), models.CheckConstraint(condition=models.Q(('confidence__gte', 0), ('confidence__lte', 1), ('high__gte', models.F('low')), ('low__gte', 0), ('currency__regex', '^[A-Z]{3}$'), ('last_found_on__gte', models.F('found_on'))), name='recommendation_is_a_range'), models.CheckConstraint(condition=models.Q(models.Q(('decided_high', None), ('reason', ''), ('state', 'open'), ('until', None)), models.Q(('decided_high', None), ('state', 'expired'), ('until', None)), models.Q(('decided_at__isnull', False), ('decided_high__isnull', False), ('state__in', ['accepted', 'done']), ('until', None), models.Q(('decided_by_name', ''), _negated=True)), models.Q(('decided_at__isnull', False), ('decided_high__isnull', False), ('state', 'dismissed'), ('until__isnull', False), models.Q(('decided_by_name', ''), _negated=True), models.Q(('reason', ''), _negated=True)), _connector='OR'), name='recommendation_says_who_and_why')],
+                'constraints': [models.CheckConstraint(condition=models.Q(foundation.finite.IsFinite('low'), foundation.finite.IsFinite('high'), foundation.finite.IsFinite('confidence'), foundation.finite.IsFinite('decided_high')), name='recommendation_numbers_are_finite'), models.UniqueConstraint(fields=('tenant', 'kind', 'subject', 'currency'), name='one_recommendation_a_subject'), models.CheckConstraint(condition=models.Q(('kind__in', ['idle', 'late_failures', 'smaller', 'cheaper', 'spot', 'unused_commitment', 'missing_label'])), name='recommendation_kind_is_known'), models.CheckConstraint(condition=models.Q(('confidence__gte', 0), ('confidence__lte', 1), ('high__gte', models.F('low')), ('low__gte', 0), ('currency__regex', '^[A-Z]{3}$'), ('last_found_on__gte', models.F('found_on'))), name='recommendation_is_a_range'), models.CheckConstraint(condition=models.Q(models.Q(('decided_high', None), ('reason', ''), ('state', 'open'), ('until', None)), models.Q(('decided_high', None), ('state', 'expired'), ('until', None)), models.Q(('decided_at__isnull', False), ('decided_high__isnull', False), ('state__in', ['accepted', 'done']), ('until', None), models.Q(('decided_by_name', ''), _negated=True)), models.Q(('decided_at__isnull', False), ('decided_high__isnull', False), ('state', 'dismissed'), ('until__isnull', False), models.Q(('decided_by_name', ''), _negated=True), models.Q(('reason', ''), _negated=True)), _connector='OR'), name='recommendation_says_who_and_why')],
             },
         ),
         migrations.CreateModel(

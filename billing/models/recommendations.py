@@ -8,6 +8,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from billing.engine.recommendations import Kind
+from foundation.finite import finite
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
@@ -55,6 +56,7 @@ class Recommendation(models.Model):
 
     class Meta:
         constraints = [
+            finite("recommendation_numbers_are_finite", "low", "high", "confidence", "decided_high"),
             models.UniqueConstraint(
                 fields=["tenant", "kind", "subject", "currency"], name="one_recommendation_a_subject"
             ),

@@ -36,7 +36,7 @@ def test_every_operation_says_what_a_refusal_looks_like(schema):
 
 
 ONLY_ASK = {
-    "POST /api/v1/carbon/plan", "POST /api/v1/commitments/plan", "POST /api/v1/jobs/{job_id}/migrate/preview",
+    "POST /api/v1/carbon/plan", "POST /api/v1/commitments/plan", "POST /api/v1/price-book/plan", "POST /api/v1/jobs/{job_id}/migrate/preview",
     "POST /api/v1/quotes", "POST /api/v1/quotas/preview", "POST /api/v1/tree/plan", "POST /api/v1/tree/preview",
 }  # fmt: skip
 
