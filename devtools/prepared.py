@@ -34,6 +34,7 @@ SOURCES = (
     "*/models.py",
     "*/models/**/*.py",
     "config/*.py",
+    "foundation/finite.py",
     "foundation/ids.py",
     "foundation/management/commands/migrate.py",
     "foundation/migration_state.py",

@@ -39,7 +39,7 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 EQUIVALENT = Path(__file__).parent / "equivalent.toml"
 LEAST_SHARE_CAUGHT = 0.95
 MOST_CHARACTERS_NAMED = 40
-ENGINES = ("placement", "simulator", "*/engine")
+ENGINES = ("placement", "simulator", "*/engine", "foundation/reading.py")
 ENGINE_TESTS = Suite("tests/engine", ("-m", "not law and not oracle"))
 LAWS = Suite("tests/engine", ("-m", "law"))
 # Last of all: they take longer than all other tests of engines together.
@@ -120,8 +120,8 @@ def _short(text: str) -> str:
 
 def engines(tree: Path) -> dict[str, bytes]:
     """The sources of all engines by their path in the tree."""
-    folders = [folder for pattern in ENGINES for folder in tree.glob(pattern) if folder.parent.name != "tests"]
-    paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    places = [place for pattern in ENGINES for place in tree.glob(pattern) if place.parent.name != "tests"]
+    paths = sorted(path for place in places for path in ([place] if place.is_file() else place.rglob("*.py")))
     return {str(path.relative_to(tree)): path.read_bytes() for path in paths}
 
 

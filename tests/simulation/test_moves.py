@@ -56,9 +56,12 @@ def handlers():
         reservations,
         supplies,
         trees,
+        waiting_stops,
     )
 
-    users = (bulk_requests, limit_forms, meanwhile, mistakes, previewing, questions, refusals, trees)
+    users = (
+        bulk_requests, limit_forms, meanwhile, mistakes, previewing, questions, refusals, trees, waiting_stops,
+    )  # fmt: skip
     own = (
         *users,
         attaching,

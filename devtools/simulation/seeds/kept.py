@@ -52,6 +52,7 @@ NEWER = (
     "stored",
     "silenced",
     "room_taken",
+    "stops_wait",
 )
 """Kinds of faults that are newer than the finds: without them, the seeds do what they did."""
 
