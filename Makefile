@@ -40,7 +40,7 @@ else
 endif
 
 # Laws of the engines, of the ledger and of quotas, with three times the examples of `make test`.
-LAWS = tests/engine tests/rooms/billing tests/concurrency -m "law or oracle"
+LAWS = tests/engine tests/rooms/billing tests/rooms/tenancy tests/rooms/federation/test_quota_preview.py tests/concurrency -m "law or oracle"
 test-long: setup ## What `make test` leaves out: faults at full length, laws with all their examples, what needs Rust; the better part of an hour
 	@uv=$$(sh devtools/find_uv.sh) && UV_PYTHON_DOWNLOADS=never $$uv sync --frozen --quiet --group frameworks --group notebooks $(addprefix --python ,$(PYTHON))
 	@$(if $(ARGS),,ALL_EXAMPLES=1 $(TIED) $(BIN)/python -m pytest $(LAWS))

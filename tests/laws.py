@@ -26,6 +26,11 @@ def examples(most: int, *, suppressed: Collection[HealthCheck] = ()) -> settings
     return settings(max_examples=share_of(most), suppress_health_check=suppressed)
 
 
+def third_of(cases: Sequence[Any]) -> Sequence[Any]:
+    """All with ALL_EXAMPLES, else every third: for walks that take a second or more for each role or state."""
+    return cases if HAS_ALL else cases[::SHARE]
+
+
 def seeds(numbers: Sequence[int], *, quick: int = 1) -> list[Any]:
     """Parameters of a walk that takes longer than half a second: the first few are quick tests, the others laws."""
     return [*numbers[:quick], *(pytest.param(number, marks=pytest.mark.law) for number in numbers[quick:])]

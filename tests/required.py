@@ -58,6 +58,8 @@ def pytest_collection_modifyitems(config, items):
 
     Faults at full length take the better part of an hour: `make test-long` runs those alone.
     """
+    if elsewhere := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"{elsewhere[0]}: this id is another one in each process; name the parameters by `ids`")
     items.sort(key=_is_marked("kube"))
     items.sort(key=_is_marked("browser"))
     is_long = bool(os.environ.get("LONG_TESTS"))

@@ -125,3 +125,12 @@ def test_missing_tools_are_named_before_the_first_test_that_needs_them(folder):
     done = run(folder, "-m", "kube", whole=True)
     assert done.returncode == 4
     assert "lacks kwok" in done.stdout + done.stderr
+
+
+def test_an_id_that_is_another_one_in_each_process_is_refused(folder):
+    (folder / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('act', [lambda: 1], ids=str)\ndef test_it(act): pass\n"
+    )
+    done = run(folder)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "name the parameters by `ids`" in done.stderr

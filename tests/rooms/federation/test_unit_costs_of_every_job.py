@@ -129,7 +129,7 @@ FILTERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("filters", "keeps"), FILTERS, ids=str)
+@pytest.mark.parametrize(("filters", "keeps"), FILTERS, ids=[str(filters) for filters, _ in FILTERS])
 def test_a_filter_keeps_its_jobs_alone_and_then_there_is_no_bridge(many, filters, keeps):
     report = unit_cost_report(SYSTEM, "acme", MONTH, ["tenant"], filters)
     expected = walked(lambda job: (job.tenant.path,), keeps=keeps)

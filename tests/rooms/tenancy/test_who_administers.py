@@ -10,6 +10,7 @@ from django.test import Client
 from foundation.clock import now
 from tenancy.models import AuditEntry, RoleBinding
 from tests.builders import bearer, bind, join, make_tenant, make_user
+from tests.laws import third_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.law]
 ROLES = ("viewer", "submitter", "manager", "finance", "admin")
@@ -89,7 +90,7 @@ def allowed(own, place, role):
     return 200 if own in CAN_GIVE and (role is None or role in CAN_GIVE[own]) else 403
 
 
-@pytest.mark.parametrize("own", [None, *ROLES])
+@pytest.mark.parametrize("own", third_of(["manager", "viewer", "submitter", "admin", "finance", None]))
 def test_each_role_does_on_the_pages_and_over_http_what_it_allows_and_nothing_else(world, own):
     caller = join(make_user("caller@example.org"), "acme")
     if own:
