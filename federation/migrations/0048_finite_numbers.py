@@ -17,7 +17,7 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddConstraint(
             model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(foundation.finite.IsFinite('unit_price'), foundation.finite.IsFinite('pace')), name='attempt_numbers_are_finite'),
+            constraint=models.CheckConstraint(condition=models.Q(foundation.finite.IsFinite('unit_price')), name='attempt_numbers_are_finite'),
         ),
         migrations.AddConstraint(
             model_name='consolidation',

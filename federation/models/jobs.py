@@ -204,7 +204,7 @@ class Attempt(models.Model):
 
     class Meta:
         constraints = [
-            finite("attempt_numbers_are_finite", "unit_price", "pace"),
+            finite("attempt_numbers_are_finite", "unit_price"),
             models.UniqueConstraint(
                 fields=["job"], condition=Q(state__in=LIVE_ATTEMPT_STATES), name="one_live_attempt_per_job"
             ),

@@ -147,7 +147,7 @@ def test_the_database_refuses_a_policy_that_says_nonsense(team, change, constrai
         ("'pack', 'free', 11", "weight_is_of_a_known_term_and_within_bounds"),
         ("'pack', 'cluster_free', -11", "weight_is_of_a_known_term_and_within_bounds"),
         ("'pack', 'stranding', -1", "weight_is_of_a_known_term_and_within_bounds"),
-        ("'pack', 'price', 'NaN'", "weight_is_of_a_known_term_and_within_bounds"),
+        ("'pack', 'price', 'NaN'", "policy_weight_numbers_are_finite"),
         ("'pack', 'stranding', 1", "one_weight_per_strategy_and_term"),
     ],
 )
