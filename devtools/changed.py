@@ -60,7 +60,7 @@ def _runs(*, selects: bool) -> Iterator[Run]:
             run = tests_of(
                 name, Plan(own, plan.computes, plan.takes_turns), [*WITHOUT_SLOW, "-p", "testmon", selection]
             )
-            run.environment["TESTMON_DATAFILE"] = str(RECORDS / name)
+            run.environment["TESTMON_DATAFILE"] = str(RECORDS / f"{name}.sqlite")
             yield run
 
 
@@ -85,10 +85,9 @@ def _hash(path: str) -> str:
 
 def _named() -> Iterator[str]:
     """The files of which a record names functions."""
-    for path in RECORDS.iterdir():
-        if path.suffix == "" and path.is_file():
-            with closing(sqlite3.connect(path)) as records:
-                yield from (name for (name,) in records.execute(NAMED))
+    for path in RECORDS.glob("*.sqlite"):
+        with closing(sqlite3.connect(path)) as records:
+            yield from (name for (name,) in records.execute(NAMED))
 
 
 def _is_test(path: str) -> bool:

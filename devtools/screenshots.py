@@ -67,6 +67,7 @@ PAGES = {
     "anomalies": "/anomalies/",
     "prices": "/prices/",
     "own-costs": "/prices/own-costs/",
+    "price-book": "/prices/file/",
     "egress": "/prices/egress/",
     "datasets": "/datasets/",
     "priority-classes": "/priority-classes/",

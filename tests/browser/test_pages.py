@@ -23,11 +23,11 @@ SMALL = {"width": 390, "height": LOW}
 SETTLED = "new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
 """What the page's scripts put off until after the load has been done, and was reported if the policy stopped it."""
 NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
-FOR_THOSE_WHO_SET_PRICES = {"/prices/own-costs/"}
+FOR_THOSE_WHO_SET_PRICES = {"/prices/own-costs/", "/prices/file/"}
 PATHS = [
     "/", "/jobs/", "/jobs/new/", "/jobs/new/?by=json", "/clusters/", "/clusters/register/",
     "/clusters/register/?by=parts", "/quotas/", "/quotas/set/", "/usage/", "/usage/?group_by=job&group_by=day", "/usage/utilisation/", "/usage/unit-costs/?group_by=user&group_label=team", "/usage/recommendations/", "/usage/recommendations/month/", "/usage/recommendations/labels/", "/usage/overview/", "/usage/?group_by=job&group_by=day&carbon=yes", "/prices/",
-    "/prices/egress/", "/prices/own-costs/", "/datasets/", "/priority-classes/", "/reservations/", "/reservations/?state=ended&cluster=x%00", "/reservations/new/",
+    "/prices/egress/", "/prices/own-costs/", "/prices/file/", "/datasets/", "/priority-classes/", "/reservations/", "/reservations/?state=ended&cluster=x%00", "/reservations/new/",
     "/budgets/", "/budgets/set/", "/forecast/", "/anomalies/", "/months/", "/months/conflicts/", "/months/reconciliation/", "/idle/", "/idle/policies/", "/commitments/", "/lost-work/", "/currencies/", "/invoices/", "/invoices/terms/", "/invoices/remarks/",
     "/shares/", "/quotas/users/set/", "/quotas/submission/set/", "/tenants/", "/tokens/", "/audit/", "/jobs/?tenant=Rese&state=queued,running", "/quotas/?tenant=nobody", "/usage/?tenant=ac",
     "/capacity/", "/capacity/?gpus=x&models=%3Cb%3E&tenant=nobody",

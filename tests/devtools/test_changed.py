@@ -44,19 +44,22 @@ def test_every_engine_and_room_is_run_and_nothing_else():
     asked = [argument for run in runs for argument in run.command if argument.startswith("tests/")]
     wanted = {path for plan in PARTS for path in paths_of(plan) if path.startswith(("engine", "rooms"))}
     assert sorted(asked) == sorted(f"tests/{path}" for path in wanted)
-    assert {run.environment["TESTMON_DATAFILE"] for run in runs} == {str(changed.RECORDS / run.name) for run in runs}
+    assert {run.environment["TESTMON_DATAFILE"] for run in runs} == {
+        str(changed.RECORDS / f"{run.name}.sqlite") for run in runs
+    }
     assert all("--testmon-forceselect" in run.command for run in runs)
     assert all("--testmon-noselect" in run.command for run in changed._runs(selects=False))
 
 
 @pytest.fixture
 def records(tmp_path, monkeypatch):
-    """Records that name one file, and runs that all pass."""
+    """Records that name one file, with what SQLite writes beside them."""
     monkeypatch.setattr(changed, "RECORDS", tmp_path)
     monkeypatch.setattr(changed, "COMPARED", tmp_path / "compared.json")
-    with closing(sqlite3.connect(tmp_path / "engine")) as made, made:
+    with closing(sqlite3.connect(tmp_path / "engine.sqlite")) as made, made:
         made.execute("CREATE TABLE file_fp (filename TEXT)")
         made.execute("INSERT INTO file_fp VALUES ('placement/cycle/cycle.py')")
+    (tmp_path / "engine.sqlite-wal").write_bytes(b"not a database of its own")
     return tmp_path
 
 
