@@ -1,7 +1,9 @@
 """What the gateway's management commands share."""
 
 from django.core.checks import Tags
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+
+from .problems import Problem
 
 
 class GatewayCommand(BaseCommand):
@@ -12,3 +14,9 @@ class GatewayCommand(BaseCommand):
     """
 
     requires_system_checks = [Tags.security]
+
+
+def refused_file(problem: Problem) -> CommandError:
+    """The error of a command that was given a file: each fault on a line, after its field."""
+    lines = [f"{error.field or 'file'}: {error.detail}" for error in problem.errors]
+    return CommandError("\n".join(lines or [problem.detail or problem.code]))

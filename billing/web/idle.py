@@ -54,6 +54,19 @@ class ShareLine:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedMonth:
+    """The month of an organisation that a page is asked for: by default the current month of the first one."""
+
+    organisation: str
+    """Empty if the user sees none."""
+    month: date
+    report: SharingReport | None
+    form: Form
+    organisations: Sequence[tuple[str, str]]
+    csv_query: str
+
+
+@dataclass(frozen=True, slots=True)
 class IdlePage:
     organisation: str
     report: SharingReport | None
@@ -70,27 +83,41 @@ class IdlePage:
 @page(takes=("organisation", "month"))
 def idle(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The month of an organisation; by default of the first one, and the current month."""
-    year, number = month_of(request.GET.get("month", ""))
-    month = min(date(year, number, 1), database_now().date().replace(day=1))
-    paths = visible_organisations(actor)
-    path = request.GET.get("organisation", "") or (paths[0] if paths else "")
-    report = sharing_report(actor, path, month) if path else None
+    asked = asked_month(request, actor)
+    month, report = asked.month, asked.report
     days = tuple(range(1, (next_month(month) - timedelta(days=1)).day + 1))
-    query = QueryDict(mutable=True)
-    query.update({"organisation": path, "month": f"{month:%Y-%m}", "format": "csv"})
     shown = IdlePage(
-        organisation=path,
+        organisation=asked.organisation,
         report=report,
         waterfalls=tuple(map(waterfall_of, report.bridges)) if report else (),
         shares=_shares(report) if report else (),
         days=days,
         rows=_rows(report.pools, days) if report else (),
-        form=Form(values={"organisation": path, "month": f"{month:%Y-%m}"}),
-        organisations=[(one, one) for one in paths],
+        form=asked.form,
+        organisations=asked.organisations,
         months=months_offered(),
-        csv_query=query.urlencode(),
+        csv_query=asked.csv_query,
     )
     return show(request, "billing/idle.html", shown)
+
+
+def asked_month(request: HttpRequest, actor: Actor) -> AskedMonth:
+    """What the request asks for, with its report. Raises NotFound, Invalid."""
+    year, number = month_of(request.GET.get("month", ""))
+    month = min(date(year, number, 1), database_now().date().replace(day=1))
+    paths = visible_organisations(actor)
+    path = request.GET.get("organisation", "") or (paths[0] if paths else "")
+    given = {"organisation": path, "month": f"{month:%Y-%m}"}
+    query = QueryDict(mutable=True)
+    query.update({**given, "format": "csv"})
+    return AskedMonth(
+        organisation=path,
+        month=month,
+        report=sharing_report(actor, path, month) if path else None,
+        form=Form(values=given),
+        organisations=[(one, one) for one in paths],
+        csv_query=query.urlencode(),
+    )
 
 
 def _shares(report: SharingReport) -> tuple[ShareLine, ...]:

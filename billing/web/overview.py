@@ -15,13 +15,14 @@ from billing.engine.months import midnight, next_month
 from billing.engine.shares import shown_parts
 from billing.engine.treemap import Box, treemap
 from billing.queries import usage_report
-from billing.queries.sharing_report import SharingReport, TenantShare, sharing_report, visible_organisations
+from billing.queries.sharing_report import SharingReport, TenantShare
 from foundation.clock import database_now
 from foundation.pages import Form, show
 from tenancy.queries import Actor, visible_tenants
 from tenancy.web import page
 
-from .usage import PLACES, month_of, months_offered
+from .idle import asked_month
+from .usage import PLACES, months_offered
 from .waterfall import Waterfall, waterfall_of
 
 WEEKS = 13
@@ -98,22 +99,19 @@ class OverviewPage:
 @page(takes=("organisation", "month"))
 def overview(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The month of an organisation; by default of the first one, and the current month."""
-    year, number = month_of(request.GET.get("month", ""))
+    asked = asked_month(request, actor)
+    path, month, report = asked.organisation, asked.month, asked.report
     today = database_now().astimezone(UTC).date()
-    month = min(date(year, number, 1), today.replace(day=1))
-    paths = visible_organisations(actor)
-    path = request.GET.get("organisation", "") or (paths[0] if paths else "")
-    report = sharing_report(actor, path, month) if path else None
     shown = OverviewPage(
         organisation=path,
         report=report,
         waterfalls=tuple(map(waterfall_of, report.bridges)) if report else (),
         trees=tuple(_trees(report, month)) if report else (),
         trends=tuple(_trends(actor, path, min(next_month(month) - timedelta(days=1), today), today)) if report else (),
-        form=Form(values={"organisation": path, "month": f"{month:%Y-%m}"}),
-        organisations=[(one, one) for one in paths],
+        form=asked.form,
+        organisations=asked.organisations,
         months=months_offered(),
-        csv_query=_query(organisation=path, month=f"{month:%Y-%m}", format="csv"),
+        csv_query=asked.csv_query,
     )
     return show(request, "billing/overview.html", shown)
 

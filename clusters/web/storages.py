@@ -1,7 +1,7 @@
 """Declares and removes storages of a cluster, of each kind, from its page."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from django.contrib import messages
@@ -19,6 +19,7 @@ from tenancy.web import action
 
 from .pages import Forms, show_cluster
 
+Reader = Callable[[Mapping[str, str]], WantedStorage]
 CONTROLS = {name: name for name in ("name", "claim", "tenant", "mode", "prefix")}
 OF_STORE = {name: f"store_{name}" for name in ("name", "endpoint", "region", "bucket", "secret", "tenant", "prefix")}
 OF_CLASS = {name: f"class_{name}" for name in ("name", "storage_class", "size", "tenant")}
@@ -28,53 +29,51 @@ OF_IMAGE = {name: f"image_{name}" for name in ("name", "image", "tenant")}
 @action
 def declare(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
     """Declares a storage of the cluster."""
-    values = typed(request)
-    try:
-        made = create_storage(actor, cluster_id, _read(values))
-    except Problem as problem:
-        form = Form.refused(values, problem, CONTROLS)
-        return show_cluster(request, actor, cluster_id, Forms(storage=form), status=problem.status)
-    messages.success(request, f"Jobs of {made.tenant.path} and below can mount {made.name}.")
-    return redirect("cluster", cluster_id)
+    told = "Jobs of {tenant} and below can mount {name}."
+    return _declare(request, actor, cluster_id, "storage", CONTROLS, _read, told=told)
 
 
 @action
 def declare_object_store(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
     """Declares a bucket from which datasets may be copied to the cluster."""
-    values = typed(request)
-    try:
-        made = create_storage(actor, cluster_id, _read_kind(Kind.OBJECT_STORE, OF_STORE, values))
-    except Problem as problem:
-        form = Form.refused(values, problem, OF_STORE)
-        return show_cluster(request, actor, cluster_id, Forms(store=form), status=problem.status)
-    messages.success(request, f"Datasets of {made.tenant.path} and below can be copied from {made.name}.")
-    return redirect("cluster", cluster_id)
+    told = "Datasets of {tenant} and below can be copied from {name}."
+    return _declare(request, actor, cluster_id, "store", OF_STORE, _of_kind(Kind.OBJECT_STORE, OF_STORE), told=told)
 
 
 @action
 def declare_class(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
     """Declares a StorageClass of which pods get new volumes."""
-    values = typed(request)
-    try:
-        made = create_storage(actor, cluster_id, _read_kind(Kind.STORAGE_CLASS, OF_CLASS, values))
-    except Problem as problem:
-        form = Form.refused(values, problem, OF_CLASS)
-        return show_cluster(request, actor, cluster_id, Forms(storage_class=form), status=problem.status)
-    told = f"Pods of {made.tenant.path} and below can have volumes of {made.name}, once the cluster's access file is applied again."
-    messages.success(request, told)
-    return redirect("cluster", cluster_id)
+    told = "Pods of {tenant} and below can have volumes of {name}, once the cluster's access file is applied again."
+    return _declare(
+        request, actor, cluster_id, "storage_class", OF_CLASS, _of_kind(Kind.STORAGE_CLASS, OF_CLASS), told=told
+    )
 
 
 @action
 def declare_image(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
     """Declares an image whose files jobs can read."""
+    told = "Jobs of {tenant} and below can mount {name}."
+    return _declare(request, actor, cluster_id, "image", OF_IMAGE, _of_kind(Kind.IMAGE, OF_IMAGE), told=told)
+
+
+def _declare(  # noqa: PLR0913 - what differs between the kinds
+    request: HttpRequest,
+    actor: Actor,
+    cluster_id: UUID,
+    form: str,
+    controls: Mapping[str, str],
+    read: Reader,
+    *,
+    told: str,
+) -> HttpResponse:
+    """`form` is the one of the page that shows what is wrong."""
     values = typed(request)
     try:
-        made = create_storage(actor, cluster_id, _read_kind(Kind.IMAGE, OF_IMAGE, values))
+        made = create_storage(actor, cluster_id, read(values))
     except Problem as problem:
-        form = Form.refused(values, problem, OF_IMAGE)
-        return show_cluster(request, actor, cluster_id, Forms(image=form), status=problem.status)
-    messages.success(request, f"Jobs of {made.tenant.path} and below can mount {made.name}.")
+        refused = Form.refused(values, problem, controls)
+        return show_cluster(request, actor, cluster_id, Forms(**{form: refused}), status=problem.status)
+    messages.success(request, told.format(tenant=made.tenant.path, name=made.name))
     return redirect("cluster", cluster_id)
 
 
@@ -106,13 +105,17 @@ def _read(values: Mapping[str, str]) -> WantedStorage:
     return wanted
 
 
-def _read_kind(kind: Kind, controls: Mapping[str, str], values: Mapping[str, str]) -> WantedStorage:
-    """The storage of this kind in the form, or Invalid; what is wrong with its place follows when it is declared."""
-    given = {name: values.get(control, "").strip() for name, control in controls.items()}
-    wanted = WantedStorage(kind=kind, **given)
-    if errors := _faults_of(wanted):
-        raise Invalid(errors=errors)
-    return wanted
+def _of_kind(kind: Kind, controls: Mapping[str, str]) -> Reader:
+    """Reads the storage of this kind from its form, or raises Invalid; what is wrong with its place follows when it is declared."""
+
+    def read(values: Mapping[str, str]) -> WantedStorage:
+        given = {name: values.get(control, "").strip() for name, control in controls.items()}
+        wanted = WantedStorage(kind=kind, **given)
+        if errors := _faults_of(wanted):
+            raise Invalid(errors=errors)
+        return wanted
+
+    return read
 
 
 def _faults_of(wanted: WantedStorage) -> list[FieldError]:

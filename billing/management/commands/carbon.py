@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from billing.operations.carbon import CarbonPlan, Origin, apply_carbon, plan_carbon
-from foundation.commands import GatewayCommand
+from foundation.commands import GatewayCommand, refused_file
 from foundation.problems import Problem
 from tenancy.queries import SYSTEM
 
@@ -46,8 +46,7 @@ class Command(GatewayCommand):
             )
             self._show(plan)
         except Problem as problem:
-            lines = [f"{error.field or 'file'}: {error.detail}" for error in problem.errors] or [problem.detail]
-            raise CommandError("\n".join(lines)) from None
+            raise refused_file(problem) from None
 
     def _show(self, plan: CarbonPlan) -> None:
         for one in plan.changes[:MOST_SHOWN]:

@@ -12,7 +12,7 @@ from billing.api.commitments import report_csv, show_plan, show_report
 from billing.operations.commitments import Plan, apply_commitments, plan_commitments
 from billing.queries.commitment_report import commitment_report
 from foundation.clock import database_now
-from foundation.commands import GatewayCommand
+from foundation.commands import GatewayCommand, refused_file
 from foundation.problems import Problem
 from tenancy.queries import SYSTEM
 
@@ -40,8 +40,7 @@ class Command(GatewayCommand):
         try:
             getattr(self, f"_{options['verb']}")(options)
         except Problem as problem:
-            lines = [f"{error.field or 'file'}: {error.detail}" for error in problem.errors] or [problem.detail]
-            raise CommandError("\n".join(lines)) from None
+            raise refused_file(problem) from None
 
     def _plan(self, options: dict[str, Any]) -> None:
         self._show(plan_commitments(SYSTEM, options["organisation"], _text(options["file"])), as_json=options["json"])

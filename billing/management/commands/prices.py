@@ -10,7 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from billing.api.price_book import show_price_plan
 from billing.operations.price_file import PricePlan, apply_prices, plan_prices
 from billing.queries.price_file import price_file
-from foundation.commands import GatewayCommand
+from foundation.commands import GatewayCommand, refused_file
 from foundation.problems import Problem
 from tenancy.queries import SYSTEM
 
@@ -38,8 +38,7 @@ class Command(GatewayCommand):
         try:
             getattr(self, f"_{options['verb']}")(options)
         except Problem as problem:
-            lines = [f"{error.field or 'file'}: {error.detail}" for error in problem.errors]
-            raise CommandError("\n".join(lines or [problem.detail or problem.code])) from None
+            raise refused_file(problem) from None
 
     def _plan(self, options: dict[str, Any]) -> None:
         plan = plan_prices(SYSTEM, _text(options["file"]), prune=options["prune"])

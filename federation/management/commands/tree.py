@@ -13,7 +13,7 @@ from federation.engine.intake.reading import Refused
 from federation.engine.tree.kueue import import_kueue
 from federation.operations.tree import TreePlan, apply_tree, label_of, plan_tree
 from federation.queries.tree import tree_file
-from foundation.commands import GatewayCommand
+from foundation.commands import GatewayCommand, refused_file
 from foundation.problems import Problem
 from tenancy.queries import SYSTEM
 
@@ -46,8 +46,7 @@ class Command(GatewayCommand):
         try:
             getattr(self, f"_{options['verb'].replace('-', '_')}")(options)
         except Problem as problem:
-            lines = [f"{error.field or 'file'}: {error.detail}" for error in problem.errors] or [problem.detail]
-            raise CommandError("\n".join(lines)) from None
+            raise refused_file(problem) from None
         except Refused as refused:
             raise CommandError("\n".join(fault.detail for fault in refused.faults)) from None
 

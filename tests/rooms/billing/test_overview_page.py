@@ -12,7 +12,7 @@ from billing.queries import usage_report
 from billing.queries.sharing_report import Bridge, sharing_report
 from billing.web.waterfall import BRIDGE, waterfall_of
 from tenancy.queries import SYSTEM
-from tests.builders import bind, make_run, make_tenant, make_user
+from tests.builders import make_run, make_tenant, make_user
 
 from .ledgers import at, priced_cluster
 from .test_idle import offered, policy, used
@@ -23,17 +23,6 @@ BAR = re.compile(r'<rect class="(rise|fall)" x="([\d.]+)%" width="([\d.]+)%"')
 BOX = re.compile(
     r'<svg x="([\d.]+)%" y="([\d.]+)%" width="([\d.]+)%" height="([\d.]+)%" overflow="hidden"><title>([^:]+): '
 )
-
-
-@pytest.fixture
-def as_(client):
-    def signed_in(role="finance", path="acme"):
-        user = make_user(f"{role}@example.org")
-        bind(user, path, role)
-        client.force_login(user)
-        return client
-
-    return signed_in
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Price book files: what a plan shows, what apply does and refuses, and what export writes."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from billing.engine.months import midnight, month_before, next_month
 from billing.engine.own_costs import read_own_costs
 from billing.engine.rating import whole_milliseconds
-from billing.models import LedgerPeriod, Meter, Price, PriceCorrection, Rate
+from billing.models import LedgerPeriod, Meter, Price, PriceCorrection
 from billing.operations import create_price, posting, record_runs
 from billing.operations.corrections import NewCorrection, preview_correction
 from billing.operations.price_file import apply_prices, plan_prices
@@ -16,7 +16,6 @@ from billing.operations.prices import NewPrice
 from billing.queries import discrepancies
 from billing.queries.price_file import price_file
 from foundation.clock import database_now
-from foundation.models import OutboxMessage
 from foundation.plain_json import instant
 from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.models import AuditEntry
@@ -26,11 +25,10 @@ from tests.own_costs import TEXTS
 
 from .invoicing import closed
 from .ledgers import expense, settle_pending_checks
+from .price_files import HEAD, counts, line, refusals, shown, timeline
 
 pytestmark = pytest.mark.django_db
-HEAD = "apiVersion: switchyard/v1\nkind: PriceBook\nprices:\n"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-WRITTEN = (Price, PriceCorrection, Rate, AuditEntry, OutboxMessage)
 
 
 @pytest.fixture
@@ -49,30 +47,6 @@ def north(months):
         make_flavor(cluster, flavor)
         create_price(SYSTEM, NewPrice("north", flavor, Decimal(2), effective_from=months[0]))
     return cluster
-
-
-def line(start, amount="2", flavor="h100", **more):
-    fields = {"cluster": "north", "flavor": flavor, "capacity_type": "on_demand", "from": start, "currency": "USD",
-              "unit_price": amount, **more}  # fmt: skip
-    shown = {name: instant(value) if isinstance(value, datetime) else value for name, value in fields.items()}
-    return "  - {" + ", ".join(f'{name}: "{value}"' for name, value in shown.items()) + "}\n"
-
-
-def shown(plan):
-    return [(one.change.action, one.rate.flavor, one.change.start) for one in plan.changes]
-
-
-def refusals(plan):
-    return {one.rate.flavor: one.refusal.code for one in plan.refused}
-
-
-def timeline(flavor="h100"):
-    rows = Price.objects.filter(rate__flavor=flavor).order_by("valid").values_list("unit_price", "valid")
-    return [(int(amount), valid.lower, valid.upper) for amount, valid in rows]
-
-
-def counts():
-    return [model.objects.count() for model in WRITTEN]
 
 
 def second_time_nothing(text, **options):

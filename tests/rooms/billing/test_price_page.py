@@ -8,7 +8,7 @@ import pytest
 from billing.models import Price, PriceCorrection
 from billing.operations import posting, record_runs
 from tenancy.models import AuditEntry
-from tests.builders import bearer, bind, make_run, make_tenant, make_user
+from tests.builders import bearer, make_run
 
 from .invoicing import closed_month
 from .ledgers import at, expense, priced_cluster, settle_pending_checks
@@ -30,19 +30,6 @@ def price():
         make_run(north, "acme/two", started_at=at(5, 23), until_at=at(6, 1)),
     ])  # fmt: skip
     return Price.objects.get()
-
-
-@pytest.fixture
-def as_(client):
-    def signed_in(role="finance", path="acme"):
-        make_tenant(path)
-        user = make_user()
-        bind(user, path, role)
-        client.force_login(user)
-        client.user = user
-        return client
-
-    return signed_in
 
 
 def amounts(page):

@@ -4,7 +4,7 @@ import pytest
 
 from billing.models import SharingPolicy
 from tenancy.models import AuditEntry
-from tests.builders import bind, make_tenant, make_user
+from tests.builders import make_tenant
 
 from .ledgers import priced_cluster
 from .test_idle import close, offered, policy, used
@@ -15,17 +15,6 @@ WANTED = {
     "organisation": "acme", "effective_from": "2026-10", "idle": "proportional", "platform": "fixed", "platform_cost": "90",
     "platform_currency": "usd", "platform_weights": "acme/one 2\r\nacme/two 1\r\n",
 }  # fmt: skip
-
-
-@pytest.fixture
-def as_(client):
-    def signed_in(role="finance", path="acme"):
-        user = make_user(f"{role}@example.org")
-        bind(user, path, role)
-        client.force_login(user)
-        return client
-
-    return signed_in
 
 
 @pytest.fixture

@@ -1,14 +1,15 @@
-"""What the database refuses of kept places, whoever writes them."""
+"""Which places are kept at all, and what the database refuses of them, whoever writes them."""
 
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from federation.models import KeptPlace
+from federation.models import Attempt, KeptPlace
 from federation.operations import request_cancellation as cancel_job
+from federation.operations import run_scheduling_cycle
 from federation.operations.kept_places import end_places, keep_places
-from tests.builders import (
-    actor_for,
-)
+from federation.queries.preemption import load_claims
+from foundation.clock import database_now
+from tests.builders import actor_for, make_cluster, make_flavor, make_node
 from tests.refusals import constraint_of
 from tests.rooms.federation.kept_places import fail, gang, member, state_of, two_nodes
 
@@ -101,3 +102,31 @@ def test_raw_sql_keeps_nothing_of_an_attempt_that_has_ended(user, cluster):
     assert constraint_of(refused.value) == "a_place_is_kept_of_an_attempt_that_lives"
     keep_places({attempt.id: 60})
     assert not KeptPlace.objects.exists()
+
+
+@pytest.mark.parametrize(("gpus", "is_kept"), [(1, False), (3, False), (4, True), (8, True)])
+def test_a_node_of_which_it_used_less_than_half_is_not_kept(user, cluster, gpus, is_kept):
+    attempt = gang(user, pod={"gpu": {"count": gpus}})
+    fail(attempt)
+    assert KeptPlace.objects.exists() == is_kept
+    assert bool(load_claims(database_now())) == is_kept
+    run_scheduling_cycle()
+    assert Attempt.objects.filter(job=attempt.job, number=2).exists(), "it starts again in any case"
+
+
+@pytest.mark.parametrize(("cores", "is_kept"), [("2", False), ("40", True)])
+def test_without_gpus_it_is_the_half_of_the_cores(user, cores, is_kept):
+    found = make_cluster(name="c2")
+    make_flavor(found, "cpu", gpu_model="", vendor="", resource_name="")
+    make_node(found, "c0", cpu_millicores=64_000, devices=[{"flavor": "cpu", "units": 0}])
+    attempt = gang(user, pod={"cpu": cores, "gpu": None})
+    fail(attempt)
+    assert KeptPlace.objects.exists() == is_kept
+
+
+def test_a_place_is_kept_once_whoever_asks_again(user, cluster):
+    attempt = gang(user)
+    fail(attempt, is_cleared=False)
+    before = KeptPlace.objects.values().get()
+    keep_places({attempt.id: 600})
+    assert KeptPlace.objects.values().get() == before

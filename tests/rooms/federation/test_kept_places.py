@@ -13,7 +13,6 @@ from federation.operations import run_scheduling_cycle
 from federation.operations.consequences import Ending
 from federation.operations.cycle import _Lookup
 from federation.operations.endings import end_attempts
-from federation.operations.kept_places import keep_places
 from federation.operations.suspension import request_suspension
 from federation.queries.in_use import features_in_use
 from federation.queries.kept_places import load_kept_places, place_of
@@ -386,31 +385,3 @@ def test_the_api_and_the_page_say_until_when_it_is_kept(user, cluster, client):
     assert "Its place was kept until" in page
     answer = client.get(f"/api/v1/jobs/{attempt.job_id}", headers=bearer(user)).json()["failure"]
     assert (answer["kept_place"]["is_kept"], answer["kept_place"]["outcome"]) == (False, "given_up")
-
-
-@pytest.mark.parametrize(("gpus", "is_kept"), [(1, False), (3, False), (4, True), (8, True)])
-def test_a_node_of_which_it_used_less_than_half_is_not_kept(user, cluster, gpus, is_kept):
-    attempt = gang(user, pod={"gpu": {"count": gpus}})
-    fail(attempt)
-    assert KeptPlace.objects.exists() == is_kept
-    assert bool(load_claims(database_now())) == is_kept
-    run_scheduling_cycle()
-    assert Attempt.objects.filter(job=attempt.job, number=2).exists(), "it starts again in any case"
-
-
-@pytest.mark.parametrize(("cores", "is_kept"), [("2", False), ("40", True)])
-def test_without_gpus_it_is_the_half_of_the_cores(user, cores, is_kept):
-    found = make_cluster(name="c2")
-    make_flavor(found, "cpu", gpu_model="", vendor="", resource_name="")
-    make_node(found, "c0", cpu_millicores=64_000, devices=[{"flavor": "cpu", "units": 0}])
-    attempt = gang(user, pod={"cpu": cores, "gpu": None})
-    fail(attempt)
-    assert KeptPlace.objects.exists() == is_kept
-
-
-def test_a_place_is_kept_once_whoever_asks_again(user, cluster):
-    attempt = gang(user)
-    fail(attempt, is_cleared=False)
-    before = KeptPlace.objects.values().get()
-    keep_places({attempt.id: 600})
-    assert KeptPlace.objects.values().get() == before
